@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemmar: a tensor-parallel matrix product fused with its all-reduce.
+//
+// Every rank r of a communicator holds A_r [M,K] and B_r [K,N]; a call gives every rank
+//     C = alpha * (sum over r of A_r * B_r) + beta * C + bias
+// with fp32 accumulation in a fixed order, so that all ranks hold the same bits.
+//
+// Manners are NCCL's: calls are collective, every rank makes the same calls in the same order, the
+// stream comes last, results are codes and gemmarGetLastError() has the sentence. No function ends
+// the process. A communicator serves one thread at a time, except gemmarCommAbort() and
+// gemmarCommGetAsyncError(), which any thread may call at any time.
+#ifndef GEMMAR_GEMMAR_H
+#define GEMMAR_GEMMAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GEMMAR_MAJOR   0
+#define GEMMAR_MINOR   1
+#define GEMMAR_PATCH   0
+#define GEMMAR_VERSION (GEMMAR_MAJOR * 10000 + GEMMAR_MINOR * 100 + GEMMAR_PATCH)
+
+#if defined(__GNUC__)
+#define GEMMAR_API __attribute__((visibility("default")))
+#else
+#define GEMMAR_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A communicator of one rank. */
+typedef struct gemmarComm *gemmarComm_t;
+
+/* The same type as cudaStream_t, without CUDA's headers. */
+typedef struct CUstream_st *gemmarStream_t;
+
+/* Result codes; the values are those of ncclResult_t. */
+typedef enum {
+    gemmarSuccess = 0,
+    gemmarUnhandledCudaError = 1,
+    gemmarSystemError = 2,   /* the operating system or the verbs provider refused something */
+    gemmarInternalError = 3, /* a fault of this library */
+    gemmarInvalidArgument = 4,
+    gemmarInvalidUsage = 5, /* the call is wrong in this state, or differs between ranks */
+    gemmarRemoteError = 6,  /* a peer failed, or did not answer within the timeout */
+    gemmarInProgress = 7
+} gemmarResult_t;
+
+/* Element types; the values are those of ncclDataType_t. A, B, C and bias share one type. */
+typedef enum {
+    gemmarFloat16 = 6,
+    gemmarFloat32 = 7, /* CPU communicators only */
+    gemmarBfloat16 = 9
+} gemmarDataType_t;
+
+typedef enum {
+    gemmarAlgoAuto = 0,    /* the plan chooses */
+    gemmarAlgoDirect = 1,  /* between nodes: every node sends its sum to every other, one hop */
+    gemmarAlgoTwoShot = 2, /* reduce-scatter, then all-gather: two hops, bytes flat in nodes */
+    gemmarAlgoNone = 3     /* reported for a single node */
+} gemmarAlgo_t;
+
+/* Settings of a communicator; begin with GEMMAR_CONFIG_INITIALIZER. All ranks pass equal values
+ * unless a member says that it is local. Zero means the default, which the knob of the same name
+ * may change (docs/tuning.md). */
+typedef struct {
+    size_t size;        /* of this struct */
+    uint32_t magic;     /* GEMMAR_CONFIG_MAGIC */
+    uint32_t version;   /* GEMMAR_VERSION */
+    gemmarAlgo_t algo;  /* default: gemmarAlgoAuto */
+    uint32_t tile_m;    /* rows of a tile; default: the plan's */
+    uint32_t tile_n;    /* columns of a tile; default: the plan's */
+    uint32_t chunk;     /* tiles of a chunk; default: the plan's */
+    uint32_t ctas;      /* local: threads (CPU) or CTAs (GPU) of a call; default: the plan's */
+    uint32_t stages;    /* local: depth of the operand pipeline, or K blocking on the CPU */
+    uint32_t timeoutMs; /* wait for a peer at most this long; default: GEMMAR_TIMEOUT */
+    uint32_t check;     /* 1: compare every call's arguments between the ranks first (slow) */
+    /* Called from the calling thread and from threads of the library with one line of text each,
+     * level 1 (warning) or 2 (information). Local. NULL: standard error. */
+    void (*log)(void *user, int level, const char *text);
+    void *logUser;
+} gemmarConfig_t;
+
+#define GEMMAR_CONFIG_MAGIC 0x67656d6du
+#define GEMMAR_CONFIG_INITIALIZER                                                                  \
+    {                                                                                              \
+        sizeof(gemmarConfig_t), GEMMAR_CONFIG_MAGIC, GEMMAR_VERSION, gemmarAlgoAuto, 0, 0, 0, 0,   \
+            0, 0, 0, NULL, NULL                                                                    \
+    }
+
+/* How the ranks of a CPU communicator find each other: one blocking all-gather of the caller's. */
+typedef struct {
+    size_t size; /* of this struct */
+    int rank;
+    int nranks;
+    /* Gather `bytes` bytes of every rank, in rank order, into `all` [nranks * bytes]. Returns 0, or
+     * another value when it failed (the call that used it then fails with gemmarSystemError). */
+    int (*allGather)(void *context, const void *mine, void *all, size_t bytes);
+    void *context; /* must live as long as the communicator */
+    /* Ranks with equal text are one node and share memory. NULL: NCCL_HOSTID, else host name and
+     * boot id. */
+    const char *node;
+} gemmarHostBootstrap_t;
+
+/* What a call would use, or did use. */
+typedef struct {
+    size_t size; /* of this struct, set by the caller */
+    int rank, nranks;
+    int node, nodes;           /* index of this rank's node, and how many */
+    int localRank, localRanks; /* inside the node */
+    gemmarAlgo_t algo;         /* of the last call */
+    uint64_t epoch;            /* of the next call that runs the protocol */
+    uint64_t wireBytes;        /* data bytes this rank put on the wire, all calls */
+    uint64_t stampBytes;       /* bytes of arrival stamps this rank put on the wire, all calls */
+    uint64_t wireBytesFormula; /* data bytes of the last call by formula: the exact sum over the
+                                  chunks that this rank sends of valid, unpadded bytes */
+    uint64_t workspaceBytes;   /* memory of the current workspace of this rank */
+    uint64_t chunks;           /* of the last call */
+} gemmarCommInfo_t;
+
+/* The library's version, GEMMAR_VERSION of its build. */
+GEMMAR_API gemmarResult_t gemmarGetVersion(int *version);
+
+/* A constant text for a result code. */
+GEMMAR_API const char *gemmarGetErrorString(gemmarResult_t result);
+
+/* The sentence of the last error of `comm`, or with NULL of this thread's last call without a
+ * communicator. "" when there is none. Valid until the next call on `comm` or from this thread. */
+GEMMAR_API const char *gemmarGetLastError(gemmarComm_t comm);
+
+/* Create a communicator whose calls run on the CPU, over shared memory inside a node and over RDMA
+ * verbs between nodes. Collective over bootstrap->nranks ranks; every node must hold the same
+ * number of ranks. `config` may be NULL. Errors: InvalidArgument, InvalidUsage (ranks disagree),
+ * SystemError (no verbs device, no memory), RemoteError. */
+GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
+                                               const gemmarHostBootstrap_t *bootstrap,
+                                               const gemmarConfig_t *config);
+
+/* Finish all sends (bounded by the timeout) and release everything. Collective when the
+ * communicator is healthy; never waits for a peer when it is broken. NULL is legal. A process must
+ * destroy its communicators before it exits: a finished call does not mean finished sends. */
+GEMMAR_API gemmarResult_t gemmarCommDestroy(gemmarComm_t comm);
+
+/* Make a running call return and mark the communicator broken. Any thread. */
+GEMMAR_API gemmarResult_t gemmarCommAbort(gemmarComm_t comm);
+
+/* The first error of the communicator, without waiting. Any thread. */
+GEMMAR_API gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncError);
+
+/* Bytes of workspace per rank that calls of this shape need: M, N, K >= 0 elements, on `nodes`
+ * nodes of `ranksPerNode` ranks. At most 2 * (output + 3 * slice) + 8 MiB for two nodes, where
+ * output is M*N elements and slice is output / ranksPerNode. Not collective. */
+GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
+                                               gemmarDataType_t datatype, int nodes,
+                                               int ranksPerNode, const gemmarConfig_t *config,
+                                               size_t *bytes);
+
+/* Grow the workspace so that later calls of this shape need not. Collective, host-synchronous. */
+GEMMAR_API gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_t K,
+                                            gemmarDataType_t datatype);
+
+GEMMAR_API gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info);
+
+/* C = sum over ranks of A_r * B_r. A [M,K], B [K,N] and C [M,N] are row-major and dense, elements
+ * of `datatype`, M, N, K >= 0 and equal on all ranks. C may not overlap A or B. M or N of 0 does
+ * nothing; K of 0 gives zeros. CPU communicator: host memory, `stream` is NULL, the call returns
+ * when C is complete. Source of the error bound: docs/design.md, section 6. Errors: InvalidArgument
+ * (nothing was started), RemoteError, SystemError (the communicator is broken and every later call
+ * returns the same error). */
+GEMMAR_API gemmarResult_t gemmar_fused(const void *A, const void *B, void *C, int64_t M, int64_t N,
+                                       int64_t K, gemmarDataType_t datatype, gemmarComm_t comm,
+                                       gemmarStream_t stream);
+
+/* Arguments of the extended form. Begin with zeros, set `size`. */
+typedef struct {
+    size_t size; /* of this struct */
+    const void *A;
+    const void *B;
+    void *C;
+    const void *bias; /* [N], added once to every row; NULL: none. Equal on all ranks */
+    int64_t M, N, K;
+    int64_t lda, ldb, ldc; /* elements from row to row; 0: dense */
+    gemmarDataType_t datatype;
+    int transB; /* 1: B is [N,K] row-major, the usual layout of weights */
+    float alpha;
+    float beta; /* with beta != 0, C must be equal on all ranks on entry */
+} gemmarFusedArgs_t;
+
+/* C = alpha * (sum over ranks of A_r * B_r) + beta * C + bias; else as gemmar_fused(). */
+GEMMAR_API gemmarResult_t gemmar_fused_ex(const gemmarFusedArgs_t *args, gemmarComm_t comm,
+                                          gemmarStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

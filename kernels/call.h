@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything one call of the fused operator knows: the plain struct that the communicator fills and
+// that the roles read, on the CPU and on the GPU. Grouped by the step that uses it.
+//
+// Names of buffers are those of docs/design.md. `rank` counts all ranks, `node` the nodes, `local`
+// the ranks inside a node; rank r of a communicator may be any (node, local), see place.
+#ifndef GEMMAR_KERNELS_CALL_H
+#define GEMMAR_KERNELS_CALL_H
+
+#include <stdint.h>
+
+#include <gemmar/fifo.h>
+
+#include "kernels/tile_map.h"
+
+#define GEMMAR_MAX_LOCAL_RANKS 16
+#define GEMMAR_MAX_NODES       256
+
+enum gemmar_algo {
+    GEMMAR_ALGO_LOCAL = 0, /* one node: the intra reduction is the last one */
+    GEMMAR_ALGO_DIRECT = 1,
+    GEMMAR_ALGO_TWO_SHOT = 2,
+};
+
+/* Kinds of routes; route index = kind * nodes + node of the peer. */
+enum gemmar_route_kind {
+    GEMMAR_ROUTE_DIRECT = 0,  /* node sums of my slice -> every node */
+    GEMMAR_ROUTE_SCATTER = 1, /* node sums of a sub-slice -> the node that owns it */
+    GEMMAR_ROUTE_GATHER = 2,  /* results of my sub-slice -> every node */
+    GEMMAR_ROUTE_KINDS = 3,
+};
+
+/* The stages that wait, for the watchdog's sentence. */
+enum gemmar_stage {
+    GEMMAR_STAGE_NONE = 0,
+    GEMMAR_STAGE_GEMM_TILE,
+    GEMMAR_STAGE_INTRA_REDUCE, /* waits for `ready` of a local rank */
+    GEMMAR_STAGE_FIFO_PUSH,    /* waits for room in the ring, or for `retired` */
+    GEMMAR_STAGE_ARRIVAL,      /* waits for an arrival stamp of a peer node */
+    GEMMAR_STAGE_INTER_REDUCE, /* waits for `staged` of the own rank */
+    GEMMAR_STAGE_PUBLISH,      /* waits for `published` of an owner */
+};
+
+enum gemmar_dtype {
+    GEMMAR_DTYPE_FP16 = 0,
+    GEMMAR_DTYPE_BF16 = 1,
+    GEMMAR_DTYPE_FP32 = 2,
+};
+
+struct gemmar_place {
+    uint32_t rank;
+    uint32_t ranks;
+    uint32_t node;
+    uint32_t nodes;
+    uint32_t local;
+    uint32_t locals;
+};
+
+struct gemmar_operands {
+    const void *a; /* [m,k], lda */
+    const void *b; /* [k,n], ldb; or [n,k] with trans_b */
+    void *c;       /* [m,n], ldc */
+    const void *bias;
+    int64_t k;
+    int64_t lda, ldb, ldc;
+    float alpha, beta;
+    uint32_t trans_b;
+    uint32_t dtype; /* enum gemmar_dtype */
+};
+
+/* One local rank's shared memory, as mapped by this rank. */
+struct gemmar_local_view {
+    /* That rank's product before the reduction, chunk c at gemmar_map_chunk_offset(c), single copy.
+     * Writer: that rank's compute CTAs. Reader: the chunk's owner, after `ready`. */
+    void *partial;
+    /* Results, same layout as partial, single copy. Writer: the chunk's owner, after this rank's
+     * own `ready` of the chunk in the same epoch. Reader: that rank, after `published`. */
+    void *out;
+    /* ready[slot * locals + g]: epoch in which rank g's partial of that owner's chunk `slot` was
+     * complete. Writer: rank g (release, .sys). Reader: the owner (acquire, .sys). */
+    uint64_t *ready;
+    /* published[chunk]: epoch in which the chunk's result lay in that rank's out. Writer: the owner
+     * (release, .sys). Reader: that rank (acquire, .sys). */
+    uint64_t *published;
+};
+
+/* What the network reads and writes; both halves of a pair by epoch parity. */
+struct gemmar_net_view {
+    void *staging[2]; /* node sums in the wire type. Writer: intra reduce. Reader: NIC, inter reduce
+                       */
+    void *result[2];  /* two-shot: results of my sub-slice. Writer: inter reduce. Reader: NIC */
+    /* Sink window of each route, indexed by route. Writer: NIC. Reader: reduce CTAs after arrival.
+     */
+    const void *const *recv[2];
+    /* Stamp window of each route, indexed by route, then slot. Writer: NIC or proxy, after the
+     * data. Reader: reduce CTAs (acquire, .sys). */
+    const uint64_t *const *arrival[2];
+    uint64_t staging_stride; /* two-shot: bytes from one node's part of staging to the next's */
+    struct gemmar_fifo_ring ring;
+    uint64_t *ticket; /* next position of the ring. Writer, reader: producers of this rank */
+    /* Ring position at the end of the last call of each parity: staging of that parity is free when
+     * retired has reached it. Writer: last CTA of a call. Reader: intra reduce of call e+2. */
+    uint64_t *heads; /* [2] */
+};
+
+/* Words of one rank that no other rank sees. */
+struct gemmar_rank_words {
+    uint64_t *epoch; /* of the running or next call. Writer: last CTA of a call */
+    uint64_t *busy;  /* 1 while a call runs; a second entry breaks the communicator */
+    /* tiles_done[chunk]: tiles of the chunk stored in this call, wraps to 0 at the last one.
+     * Writer, reader: compute CTAs (acq_rel, .gpu). */
+    uint64_t *tiles_done;
+    /* staged[slot]: epoch in which my staging of own chunk `slot` was complete. Writer: intra
+     * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). */
+    uint64_t *staged;
+    uint64_t *ctas_done; /* CTAs that left the call, wraps to 0 at the last one */
+    uint64_t *cursors;   /* [2][GEMMAR_CURSORS] work claims by parity, cleared by the next call */
+};
+
+enum gemmar_cursor {
+    GEMMAR_CURSOR_COMPUTE = 0,
+    GEMMAR_CURSOR_INTRA = 1,
+    GEMMAR_CURSOR_INTER = 2,
+    GEMMAR_CURSOR_GATHER = 3,
+    GEMMAR_CURSOR_COPY_OUT = 4,
+    GEMMAR_CURSORS = 8,
+};
+
+/* The first wait that did not end, or the reason the call was left. Host memory; writer: the first
+ * CTA that claims `claimed`; reader: the host after the call. */
+struct gemmar_trouble {
+    uint64_t claimed;  /* 0, then 1 by compare and exchange */
+    uint64_t complete; /* 1 (release) once the rest is written */
+    uint32_t stage;    /* enum gemmar_stage */
+    uint32_t rank;     /* that was waited for */
+    uint64_t slot;     /* chunk, slot or ring position */
+    uint64_t expected;
+    uint64_t seen;
+    uint64_t waited_ns;
+};
+
+struct gemmar_watch {
+    /* Not 0: leave at once. Writer: proxy, host, other waiters (release). Reader: every wait,
+     * each 20 us or so (acquire, .sys). Host memory. */
+    uint64_t *abort_word;
+    struct gemmar_trouble *trouble;
+    uint64_t timeout_ns;
+    /* CPU only: called now and then by a waiting thread; not 0 means that a local peer is gone and
+     * the wait must end. `waited_for` is a local rank, or UINT32_MAX. */
+    int (*look)(void *context, uint32_t waited_for);
+    void *look_context;
+};
+
+/* How this rank spreads the roles; no peer can observe it. */
+struct gemmar_local_plan {
+    uint32_t ctas;         /* all roles */
+    uint32_t compute_ctas; /* roles are block ranges: compute first, then intra, then inter */
+    uint32_t intra_ctas;
+    uint32_t inter_ctas;
+    uint32_t stages;
+    uint32_t reserved;
+};
+
+struct gemmar_call {
+    struct gemmar_tile_map map;
+    struct gemmar_place place;
+    struct gemmar_operands operands;
+    uint32_t algo; /* enum gemmar_algo */
+    uint32_t reserved;
+    struct gemmar_local_plan plan;
+    struct gemmar_local_view locals[GEMMAR_MAX_LOCAL_RANKS]; /* [place.locals] */
+    const uint32_t *rank_of; /* [nodes * locals] rank of (node, local), for messages */
+    struct gemmar_net_view net;
+    struct gemmar_rank_words words;
+    struct gemmar_watch watch;
+};
+
+#endif

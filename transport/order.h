@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every atomic access and barrier the CPU side may use, named by its use.
+//
+// The words are plain integers in memory that other threads, other processes, the GPU or the NIC
+// see, so the accesses are spelled here and nowhere else. A C11 acquire or release access covers
+// all observers that are cache-coherent with this CPU: other processes, DMA writes of a NIC, and a
+// GPU that reads or writes with .sys scope. It promises nothing for a GPU access of .gpu scope.
+#ifndef GEMMAR_ORDER_H
+#define GEMMAR_ORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Read a word whose writer published data before it; partner of gemmar_store_release, of a GPU's
+ * st.release.sys, and of a NIC's stamp behind its data. */
+static inline uint64_t gemmar_load_acquire(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* Publish data written before; partner of gemmar_load_acquire and of a GPU's ld.acquire.sys. */
+static inline void gemmar_store_release(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+/* Counters and own words: no order asked for. */
+static inline uint64_t gemmar_load_relaxed(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static inline void gemmar_store_relaxed(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t gemmar_add_relaxed(uint64_t *word, uint64_t value)
+{
+    return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+}
+
+/* Last-arriver counters: joins what all arrivers wrote before. */
+static inline uint64_t gemmar_add_acq_rel(uint64_t *word, uint64_t value)
+{
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
+/* Entry of a call: who was here before. */
+static inline uint64_t gemmar_exchange_acq_rel(uint64_t *word, uint64_t value)
+{
+    return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
+}
+
+/* First-writer-wins records and wrapping counters; true: the word was `expected` and is `value`. */
+static inline bool gemmar_claim(uint64_t *word, uint64_t expected, uint64_t value)
+{
+    return __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
+/* Before going to sleep on a condition that a producer flips without a lock: orders the "I sleep"
+ * flag before the last look at the ring, and on the producer's side the ring before the flag. */
+static inline void gemmar_order_before_sleep(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/* Between two polls of one word. */
+static inline void gemmar_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+#endif
