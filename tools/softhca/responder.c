@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving half of a queue pair: checks and executes messages, owes acknowledges and answers.
+#include <string.h>
+
+#include "tools/softhca/hca.h"
+#include "tools/softhca/sync.h"
+
+#define ANSWERS     (2 * SOFTHCA_MAX_RD_ATOM)
+#define ANSWER_STEP (256u * 1024u) // bytes of READ answers of one queue pair in one pass
+
+static struct softhca_rq *rq_of(struct softhca_qp *qp)
+{
+    struct ibv_srq *srq = qp->ex.qp_base.srq;
+    return srq ? &((struct softhca_srq *)srq)->rq : &qp->rq;
+}
+
+static void complete_recv(struct softhca_qp *qp, uint32_t status, uint32_t opcode,
+                          const struct softhca_packet *p)
+{
+    struct softhca_cqe e = {
+        .wr_id = qp->recv.wr_id,
+        .status = status,
+        .opcode = opcode,
+        .byte_len = p ? p->total : 0,
+        .qp_num = qp->ex.qp_base.qp_num,
+        .src_qp = qp->attr.dest_qp_num,
+        .qp = qp->ex.qp_base.srq ? NULL : qp,
+        .release = qp->recv_slot + 1,
+        .is_recv = 1,
+    };
+    if (p && status == IBV_WC_SUCCESS) {
+        e.solicited = (p->flags & SOFTHCA_FLAG_SOLICITED) != 0;
+        if (p->flags & SOFTHCA_FLAG_IMM) {
+            e.imm = p->imm;
+            e.wc_flags = IBV_WC_WITH_IMM;
+        }
+    }
+    qp->has_recv = 0;
+    softhca_cq_push((struct softhca_cq *)(void *)qp->ex.qp_base.recv_cq, &e);
+}
+
+// The oldest posted receive becomes the message's. 0, or -1 when there is none.
+static int take_recv(struct softhca_qp *qp)
+{
+    struct softhca_rq *rq = rq_of(qp);
+    if (qp->has_recv) {
+        return 0; // kept from an earlier try of this message
+    }
+    if (rq->depth == 0 || rq->head == SOFTHCA_LOAD_ACQUIRE(&rq->tail)) {
+        return -1;
+    }
+    const struct softhca_rwqe *w = softhca_rwqe_at(rq, rq->head);
+    qp->recv.wr_id = w->wr_id;
+    qp->recv.num_sge = w->num_sge;
+    memcpy(qp->recv_list, w->sge, w->num_sge * sizeof *w->sge);
+    qp->recv_slot = rq->head++;
+    qp->has_recv = 1;
+    struct softhca_srq *srq = (struct softhca_srq *)qp->ex.qp_base.srq;
+    if (srq) {
+        SOFTHCA_STORE_RELEASE(&rq->freed, rq->head);
+        if (srq->limit && SOFTHCA_LOAD_ACQUIRE(&rq->tail) - rq->head < srq->limit) {
+            struct ibv_async_event ev = {.element.srq = &srq->srq,
+                                         .event_type = IBV_EVENT_SRQ_LIMIT_REACHED};
+            srq->limit = 0;
+            softhca_event_raise(qp->ctx, &ev);
+        }
+    }
+    return 0;
+}
+
+static int recv_waits(struct softhca_qp *qp)
+{
+    struct softhca_rq *rq = rq_of(qp);
+    return qp->has_recv || (rq->depth && rq->head != SOFTHCA_LOAD_ACQUIRE(&rq->tail));
+}
+
+void softhca_responder_flush(struct softhca_qp *qp)
+{
+    if (qp->has_recv) {
+        complete_recv(qp, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, NULL);
+    }
+    while (!qp->ex.qp_base.srq && take_recv(qp) == 0) {
+        complete_recv(qp, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, NULL);
+    }
+    qp->answer_head = qp->answer_tail;
+    qp->ack_pending = 0;
+}
+
+// Not now: the peer goes back to this message. Packets are ignored until it does.
+static void refuse(struct softhca_qp *qp, enum softhca_syndrome why)
+{
+    qp->nak = why;
+    qp->nak_psn = qp->expected;
+    qp->in_off = 0;
+    qp->ignoring = 1;
+}
+
+// Never: both ends of the connection are broken.
+static void reject(struct softhca_qp *qp, enum softhca_syndrome why)
+{
+    qp->nak = why;
+    qp->nak_psn = qp->expected;
+    if (why != SOFTHCA_NAK_OPERATION) {
+        softhca_qp_event(qp, why == SOFTHCA_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR
+                                                       : IBV_EVENT_QP_REQ_ERR);
+    }
+    softhca_qp_to_error(qp);
+}
+
+static void message_done(struct softhca_qp *qp)
+{
+    qp->expected = (qp->expected + 1) & 0xffffff;
+    qp->in_off = 0;
+}
+
+static void *reach(const struct softhca_qp *qp, const struct softhca_packet *p, uint32_t offset,
+                   uint32_t len, unsigned need)
+{
+    return softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_RKEY, p->rkey, p->remote_addr + offset, len,
+                            need);
+}
+
+static void write_packet(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    int imm = (p->flags & SOFTHCA_FLAG_IMM) != 0;
+    if (p->offset == 0) {
+        if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
+            reject(qp, SOFTHCA_NAK_INVALID);
+            return;
+        }
+        if (p->total && !reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_WRITE)) {
+            reject(qp, SOFTHCA_NAK_ACCESS);
+            return;
+        }
+        if (imm && !recv_waits(qp)) {
+            refuse(qp, SOFTHCA_NAK_RNR);
+            return;
+        }
+    }
+    if (p->length) {
+        void *to = reach(qp, p, p->offset, p->length, IBV_ACCESS_REMOTE_WRITE);
+        if (!to) { // deregistered in the middle of the message
+            reject(qp, SOFTHCA_NAK_ACCESS);
+            return;
+        }
+        softhca_dma_write(to, p + 1, p->length);
+    }
+    qp->in_off += p->length;
+    if (qp->in_off < p->total) {
+        return;
+    }
+    if (imm) {
+        if (take_recv(qp)) { // another queue pair took the shared one
+            refuse(qp, SOFTHCA_NAK_RNR);
+            return;
+        }
+        complete_recv(qp, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, p);
+    }
+    message_done(qp);
+    qp->ack_pending = 1;
+}
+
+static uint64_t recv_room(const struct softhca_qp *qp)
+{
+    uint64_t room = 0;
+    for (uint32_t i = 0; i < qp->recv.num_sge; i++) {
+        room += qp->recv_list[i].length;
+    }
+    return room;
+}
+
+static void send_packet(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    if (p->offset == 0) {
+        if (take_recv(qp)) {
+            refuse(qp, SOFTHCA_NAK_RNR);
+            return;
+        }
+        if (p->total > recv_room(qp)) {
+            complete_recv(qp, IBV_WC_LOC_LEN_ERR, IBV_WC_RECV, p);
+            reject(qp, SOFTHCA_NAK_INVALID);
+            return;
+        }
+    }
+    if (softhca_scatter(qp, qp->recv_list, qp->recv.num_sge, p->offset, (const uint8_t *)(p + 1),
+                        p->length)) {
+        complete_recv(qp, IBV_WC_LOC_PROT_ERR, IBV_WC_RECV, p);
+        reject(qp, SOFTHCA_NAK_OPERATION);
+        return;
+    }
+    qp->in_off += p->length;
+    if (qp->in_off < p->total) {
+        return;
+    }
+    complete_recv(qp, IBV_WC_SUCCESS, IBV_WC_RECV, p);
+    message_done(qp);
+    qp->ack_pending = 1;
+}
+
+static uint32_t answers_owed(const struct softhca_qp *qp)
+{
+    return qp->answer_tail - qp->answer_head;
+}
+
+static void owe(struct softhca_qp *qp, const struct softhca_answer *a)
+{
+    if (answers_owed(qp) < ANSWERS) { // else a repeated request: the peer will ask once more
+        qp->answers[qp->answer_tail++ % ANSWERS] = *a;
+    }
+}
+
+static int read_allowed(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    return !p->total || reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_READ) != NULL;
+}
+
+static void owe_read(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    struct softhca_answer a = {
+        .addr = p->remote_addr, .rkey = p->rkey, .total = p->total, .psn = p->psn, .is_read = 1};
+    owe(qp, &a);
+}
+
+static void read_packet(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
+        answers_owed(qp) >= qp->attr.max_dest_rd_atomic) {
+        reject(qp, SOFTHCA_NAK_INVALID);
+        return;
+    }
+    if (!read_allowed(qp, p)) {
+        reject(qp, SOFTHCA_NAK_ACCESS);
+        return;
+    }
+    owe_read(qp, p);
+    message_done(qp);
+}
+
+static uint64_t execute_atomic(uint64_t *word, const struct softhca_packet *p)
+{
+    if (p->kind == SOFTHCA_FETCH_ADD) {
+        return SOFTHCA_ADD(word, p->operand);
+    }
+    uint64_t seen = p->operand;
+    (void)SOFTHCA_CAS(word, &seen, p->swap); // on failure seen is what was there
+    return seen;
+}
+
+static void atomic_packet(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->remote_addr & 7) ||
+        answers_owed(qp) >= qp->attr.max_dest_rd_atomic) {
+        reject(qp, SOFTHCA_NAK_INVALID);
+        return;
+    }
+    uint64_t *word = reach(qp, p, 0, 8, IBV_ACCESS_REMOTE_ATOMIC);
+    if (!word || ((uintptr_t)word & 7)) {
+        reject(qp, SOFTHCA_NAK_ACCESS);
+        return;
+    }
+    struct softhca_answer a = {.addr = execute_atomic(word, p), .psn = p->psn};
+    uint32_t keep = qp->atomic_next++ % SOFTHCA_MAX_RD_ATOM;
+    qp->atomics[keep].psn = p->psn;
+    qp->atomics[keep].valid = 1;
+    qp->atomics[keep].result = a.addr;
+    owe(qp, &a);
+    message_done(qp);
+}
+
+// Executed before: answer again, do not do it again.
+static void repeated(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    if (p->kind == SOFTHCA_READ) {
+        if (read_allowed(qp, p)) {
+            owe_read(qp, p);
+        }
+        return;
+    }
+    if (p->kind == SOFTHCA_CMP_SWP || p->kind == SOFTHCA_FETCH_ADD) {
+        for (uint32_t i = 0; i < SOFTHCA_MAX_RD_ATOM; i++) {
+            if (qp->atomics[i].valid && qp->atomics[i].psn == p->psn) {
+                struct softhca_answer a = {.addr = qp->atomics[i].result, .psn = p->psn};
+                owe(qp, &a);
+                return;
+            }
+        }
+        return;
+    }
+    qp->ack_pending = 1;
+}
+
+void softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    if (qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE) {
+        return;
+    }
+    int ahead = softhca_psn_diff(p->psn, qp->expected);
+    if (ahead < 0) {
+        repeated(qp, p);
+        return;
+    }
+    if (ahead > 0 || (p->offset != 0 && p->offset != qp->in_off) || (p->offset && qp->ignoring)) {
+        if (!qp->ignoring) { // a message is missing: say so once
+            refuse(qp, SOFTHCA_NAK_SEQUENCE);
+        }
+        return;
+    }
+    qp->ignoring = 0;
+    qp->in_off = p->offset;
+    if (qp->state == IBV_QPS_RTR && !qp->comm_est) {
+        qp->comm_est = 1;
+        softhca_qp_event(qp, IBV_EVENT_COMM_EST);
+    }
+    switch (p->kind) {
+    case SOFTHCA_WRITE: write_packet(qp, p); break;
+    case SOFTHCA_SEND: send_packet(qp, p); break;
+    case SOFTHCA_READ: read_packet(qp, p); break;
+    default: atomic_packet(qp, p); break;
+    }
+}
+
+// One packet of the oldest answer. 1 when it was sent, or can never be.
+static int answer(struct softhca_qp *qp, struct softhca_answer *a, uint32_t *budget)
+{
+    uint32_t chunk = (uint32_t)softhca_hca->config.chunk;
+    uint32_t left = a->is_read ? a->total - a->offset : 0;
+    uint32_t part = left < chunk ? left : chunk;
+    int lost;
+    if (part && !softhca_model_may_send(qp)) {
+        return 0;
+    }
+    struct softhca_packet *p = softhca_packet_begin(qp, part, &lost);
+    if (lost) {
+        qp->answer_head++;
+        return 1;
+    }
+    if (!p) {
+        return 0;
+    }
+    p->kind = a->is_read ? SOFTHCA_READ_DATA : SOFTHCA_ATOMIC_RESULT;
+    p->psn = a->psn;
+    p->total = a->total;
+    p->offset = a->offset;
+    p->operand = a->addr;
+    if (part) {
+        const void *from = softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_RKEY, a->rkey,
+                                            a->addr + a->offset, part, IBV_ACCESS_REMOTE_READ);
+        if (!from) { // deregistered in the middle of the message
+            uint32_t psn = a->psn;
+            reject(qp, SOFTHCA_NAK_ACCESS);
+            qp->nak_psn = psn;
+            return 0;
+        }
+        softhca_dma_read(p + 1, from, part);
+    }
+    softhca_packet_end(qp, p);
+    a->offset += part;
+    *budget -= part < *budget ? part : *budget;
+    if (!a->is_read || a->offset == a->total) {
+        qp->answer_head++;
+    }
+    return 1;
+}
+
+void softhca_responder_step(struct softhca_qp *qp)
+{
+    uint32_t budget = ANSWER_STEP;
+    int lost;
+    while (qp->state != IBV_QPS_ERR && answers_owed(qp)) {
+        struct softhca_answer *a = &qp->answers[qp->answer_head % ANSWERS];
+        if (!budget || !answer(qp, a, &budget)) {
+            break;
+        }
+    }
+    if ((qp->state != IBV_QPS_ERR && answers_owed(qp)) || (!qp->nak && !qp->ack_pending)) {
+        return; // an acknowledge would overtake the answers
+    }
+    struct softhca_packet *p = softhca_packet_begin(qp, 0, &lost);
+    if (p) {
+        p->kind = qp->nak ? SOFTHCA_NAK : SOFTHCA_ACK;
+        p->syndrome = (uint8_t)qp->nak;
+        p->psn = qp->nak ? qp->nak_psn : (qp->expected - 1) & 0xffffff;
+        p->rnr_timer = qp->attr.min_rnr_timer;
+        softhca_packet_end(qp, p);
+    }
+    if (p || lost) {
+        qp->nak = 0;
+        qp->ack_pending = 0;
+    }
+}

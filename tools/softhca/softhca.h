@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What softhca exports beyond libibverbs, for tests: look the names up with dlsym.
+#ifndef GEMMAR_SOFTHCA_H
+#define GEMMAR_SOFTHCA_H
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct softhca_mr_info {
+    uint32_t access;               // ibv_access_flags as given, relaxed ordering included
+    uint32_t process_mrs;          // regions of this process
+    uint64_t charged_bytes;        // of this region, against RLIMIT_MEMLOCK
+    uint64_t process_locked_bytes; // of all regions
+};
+
+struct softhca_qp_info {
+    uint64_t sent_bytes;    // payload handed to the wire, repeats included
+    uint64_t sent_messages; // packets handed to the wire, acknowledges included
+    uint32_t sent_wrs;      // posted and not completed
+    uint32_t free_wrs;      // that a post would find
+};
+
+// Both return 0 and cannot fail for a live object.
+int softhca_query_mr(const struct ibv_mr *mr, struct softhca_mr_info *out_info);
+int softhca_query_qp(struct ibv_qp *qp, struct softhca_qp_info *out_info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

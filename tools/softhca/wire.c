@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a queue pair to its peer's ring: routing, ports, and the model of the NIC's speed.
+#include <string.h>
+
+#include "tools/softhca/hca.h"
+#include "tools/softhca/sync.h"
+
+#define AHEAD_NS     20000u       // a port may be this far ahead of its line rate
+#define NO_RING_WAIT 100000000ull // after a ring could not be made
+
+// The slot that owns the destination, or -1: nobody there takes packets from us.
+static int route(const struct softhca_qp *qp)
+{
+    struct softhca_fabric *f = softhca_hca->member.fabric;
+    uint32_t qpn = qp->attr.dest_qp_num;
+    uint64_t r = SOFTHCA_LOAD_ACQUIRE(&f->qps[SOFTHCA_QP_INDEX(qpn)]);
+    if (!(r & SOFTHCA_ROUTE_LIVE) || SOFTHCA_ROUTE_QPN(r) != qpn || !qp->dlid ||
+        SOFTHCA_ROUTE_LID(r) != qp->dlid || SOFTHCA_ROUTE_SLOT(r) >= SOFTHCA_MAX_PROCS) {
+        return -1;
+    }
+    if (SOFTHCA_LOAD_ACQUIRE(&softhca_fabric_port(f, qp->lid)->down) ||
+        SOFTHCA_LOAD_ACQUIRE(&softhca_fabric_port(f, qp->dlid)->down)) {
+        return -1;
+    }
+    return (int)SOFTHCA_ROUTE_SLOT(r);
+}
+
+static struct softhca_ring *ring_to(uint32_t slot)
+{
+    struct softhca_hca *h = softhca_hca;
+    struct softhca_peer *peer = &h->peers[slot];
+    uint32_t gen = SOFTHCA_LOAD_ACQUIRE(&h->member.fabric->procs[slot].gen);
+    if (peer->out.control && peer->out.gen != gen) {
+        softhca_ring_release(&peer->out); // it was to a process that is gone
+    }
+    if (!peer->out.control) {
+        if (h->now_ns < peer->retry_ns) {
+            return NULL;
+        }
+        if (softhca_ring_create(&h->member, slot, h->config.ring_kib * 1024, &peer->out)) {
+            peer->retry_ns = h->now_ns + NO_RING_WAIT;
+            return NULL;
+        }
+    }
+    return &peer->out;
+}
+
+struct softhca_packet *softhca_packet_begin(struct softhca_qp *qp, uint32_t payload, int *out_lost)
+{
+    int slot = route(qp);
+    struct softhca_ring *ring = slot < 0 ? NULL : ring_to((uint32_t)slot);
+    *out_lost = !ring;
+    if (!ring) {
+        return NULL;
+    }
+    struct softhca_packet *p = softhca_ring_reserve(ring, payload);
+    if (p) {
+        p->dst_qpn = qp->attr.dest_qp_num;
+        p->src_qpn = qp->ex.qp_base.qp_num;
+        p->src_lid = qp->lid;
+        p->dst_lid = qp->dlid;
+    }
+    return p;
+}
+
+void softhca_packet_end(struct softhca_qp *qp, struct softhca_packet *p)
+{
+    struct softhca_hca *h = softhca_hca;
+    int slot = route(qp);
+    if (slot < 0) {
+        return; // went away since begin: the room is reused
+    }
+    softhca_model_charge(qp, p);
+    qp->tx_bytes += p->length;
+    qp->tx_msgs++;
+    softhca_ring_push(&h->peers[slot].out, p);
+    struct softhca_proc *to = &h->member.fabric->procs[slot];
+    if (SOFTHCA_LOAD_SC(&to->sleeping) && SOFTHCA_EXCHANGE_SC(&to->sleeping, 0)) {
+        softhca_fabric_wake(to); // once: the next packets find it awake
+    }
+}
+
+int softhca_model_may_send(const struct softhca_qp *qp)
+{
+    struct softhca_hca *h = softhca_hca;
+    if (!h->config.mbps && !h->config.msg_rate) {
+        return 1;
+    }
+    uint64_t free_ns = h->port_free_ns[(qp->lid - 1) % SOFTHCA_PORTS_PER_NODE];
+    if (free_ns > softhca_now_ns() + AHEAD_NS) {
+        softhca_wake_at(free_ns - AHEAD_NS);
+        return 0;
+    }
+    return 1;
+}
+
+void softhca_model_charge(const struct softhca_qp *qp, struct softhca_packet *p)
+{
+    struct softhca_hca *h = softhca_hca;
+    const struct softhca_config *c = &h->config;
+    if (!c->mbps && !c->msg_rate && !c->latency_ns) {
+        return;
+    }
+    uint64_t *free_ns = &h->port_free_ns[(qp->lid - 1) % SOFTHCA_PORTS_PER_NODE];
+    uint64_t now = softhca_now_ns();
+    uint64_t start = *free_ns > now ? *free_ns : now;
+    if (c->mbps) {
+        start += (uint64_t)p->length * 8000 / c->mbps;
+    }
+    if (c->msg_rate && p->kind <= SOFTHCA_FETCH_ADD && p->offset == 0) {
+        start += 1000000000u / c->msg_rate;
+    }
+    *free_ns = start;
+    p->ready_ns = start + c->latency_ns;
+}
