@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Environment knobs: the parser, the configuration file, the environment.
+#include "transport/env.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONF_LINE_BYTES (GEMMAR_KNOB_TEXT_BYTES + 128)
+
+static const struct gemmar_knob table[GEMMAR_KNOB_COUNT] = {
+#define ROW(member, type, variable, standard, min, max, choices, sentence)                         \
+    {variable,      GEMMAR_KNOB_##type,                                                            \
+     standard,      (double)(min),                                                                 \
+     (double)(max), choices,                                                                       \
+     sentence,      offsetof(struct gemmar_knobs, member)},
+    GEMMAR_KNOBS(ROW)
+#undef ROW
+};
+
+const struct gemmar_knob *gemmar_knob_table(void)
+{
+    return table;
+}
+
+static int parse_int(const struct gemmar_knob *knob, const char *text, int64_t *out, char *why,
+                     size_t why_bytes)
+{
+    char *end;
+
+    errno = 0;
+    long long value = strtoll(text, &end, 0);
+    if (end == text || *end != '\0' || errno != 0) {
+        (void)snprintf(why, why_bytes, "is not an integer");
+        return -EINVAL;
+    }
+    if ((double)value < knob->min || (double)value > knob->max) {
+        (void)snprintf(why, why_bytes, "is outside %.0f..%.0f", knob->min, knob->max);
+        return -EINVAL;
+    }
+    *out = value;
+    return 0;
+}
+
+static int parse_seconds(const struct gemmar_knob *knob, const char *text, int64_t *out, char *why,
+                         size_t why_bytes)
+{
+    char *end;
+
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || errno != 0 || !isfinite(value)) {
+        (void)snprintf(why, why_bytes, "is not a number of seconds");
+        return -EINVAL;
+    }
+    if (value < knob->min || value > knob->max) {
+        (void)snprintf(why, why_bytes, "is outside %g..%g seconds", knob->min, knob->max);
+        return -EINVAL;
+    }
+    *out = (int64_t)(value * 1e9);
+    return 0;
+}
+
+static int parse_choice(const struct gemmar_knob *knob, const char *text, int64_t *out, char *why,
+                        size_t why_bytes)
+{
+    size_t length = strlen(text);
+    int64_t index = 0;
+
+    for (const char *at = knob->choices;; index++) {
+        size_t word = strcspn(at, "|");
+
+        if (word == length && strncasecmp(at, text, word) == 0) {
+            *out = index;
+            return 0;
+        }
+        if (at[word] == '\0') {
+            (void)snprintf(why, why_bytes, "is none of %s", knob->choices);
+            return -EINVAL;
+        }
+        at += word + 1;
+    }
+}
+
+int gemmar_knob_parse(struct gemmar_knobs *knobs, const struct gemmar_knob *knob, const char *text,
+                      char *why, size_t why_bytes)
+{
+    char *member = (char *)knobs + knob->offset;
+    int64_t value = 0;
+    int rc;
+
+    if (knob->type == GEMMAR_KNOB_TEXT) {
+        size_t length = strlen(text);
+
+        if (length >= GEMMAR_KNOB_TEXT_BYTES) {
+            (void)snprintf(why, why_bytes, "is longer than %d characters",
+                           GEMMAR_KNOB_TEXT_BYTES - 1);
+            return -EINVAL;
+        }
+        memcpy(member, text, length + 1);
+        return 0;
+    }
+    rc = knob->type == GEMMAR_KNOB_INT       ? parse_int(knob, text, &value, why, why_bytes)
+         : knob->type == GEMMAR_KNOB_SECONDS ? parse_seconds(knob, text, &value, why, why_bytes)
+                                             : parse_choice(knob, text, &value, why, why_bytes);
+    if (rc == 0) {
+        memcpy(member, &value, sizeof(value));
+    }
+    return rc;
+}
+
+static int set_knob(struct gemmar_knobs *knobs, int index, const char *text,
+                    enum gemmar_knob_origin origin, const struct gemmar_logger *log)
+{
+    char why[128];
+    int rc = gemmar_knob_parse(knobs, &table[index], text, why, sizeof(why));
+
+    if (rc != 0) {
+        gemmar_warn(log, "env: %s value '%.200s' %s (%s)", table[index].variable, text, why,
+                    table[index].sentence);
+        return rc;
+    }
+    knobs->origin[index] = origin;
+    return 0;
+}
+
+/* One `NAME=VALUE` line; names that are not in the table belong to somebody else. */
+static int set_from_line(struct gemmar_knobs *knobs, char *line, const struct gemmar_logger *log)
+{
+    char *equals = strchr(line, '=');
+    size_t end = strcspn(line, "\r\n");
+
+    line[end] = '\0';
+    if (line[0] == '#' || equals == NULL || equals > line + end) {
+        return 0;
+    }
+    *equals = '\0';
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        if (strcmp(line, table[i].variable) == 0) {
+            return set_knob(knobs, i, equals + 1, GEMMAR_KNOB_FILE, log);
+        }
+    }
+    return 0;
+}
+
+/* NCCL reads the file of the user, else that of the machine. A missing file is no error. */
+static int read_conf(struct gemmar_knobs *knobs, const struct gemmar_logger *log)
+{
+    char path[4096], *line;
+    const char *home = getenv("HOME");
+    FILE *file = NULL;
+    int rc = 0;
+
+    if (home != NULL && snprintf(path, sizeof(path), "%s/.nccl.conf", home) < (int)sizeof(path)) {
+        file = fopen(path, "re");
+    }
+    if (file == NULL) {
+        file = fopen("/etc/nccl.conf", "re");
+    }
+    if (file == NULL) {
+        return 0;
+    }
+    line = malloc(CONF_LINE_BYTES);
+    rc = line == NULL ? -ENOMEM : 0;
+    while (rc == 0 && fgets(line, CONF_LINE_BYTES, file) != NULL) {
+        rc = set_from_line(knobs, line, log);
+    }
+    free(line);
+    (void)fclose(file); /* it was only read */
+    return rc;
+}
+
+int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
+{
+    int rc;
+
+    memset(knobs, 0, sizeof(*knobs));
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        rc = set_knob(knobs, i, table[i].standard, GEMMAR_KNOB_DEFAULT, log);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    rc = read_conf(knobs, log);
+    for (int i = 0; rc == 0 && i < GEMMAR_KNOB_COUNT; i++) {
+        const char *text = getenv(table[i].variable);
+
+        if (text != NULL && text[0] != '\0') {
+            rc = set_knob(knobs, i, text, GEMMAR_KNOB_ENVIRONMENT, log);
+        }
+    }
+    log->level = (enum gemmar_log_level)knobs->debug;
+    return rc;
+}

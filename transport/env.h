@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every environment knob: one table. Read once, when a context is made; a value out of range is an
+// error with a sentence, never a silent clamp. NCCL's own variables keep NCCL's meaning and
+// default.
+#ifndef GEMMAR_ENV_H
+#define GEMMAR_ENV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transport/log.h"
+
+#define GEMMAR_KNOB_TEXT_BYTES 4096
+
+/*
+ * X(member, type, variable, default, min, max, choices, sentence)
+ * Types: INT (int64_t, decimal or 0x; min..max), TEXT (char[]), SECONDS (a decimal fraction, stored
+ * as int64_t nanoseconds; min..max in seconds), CHOICE (int64_t, index into "a|b|c").
+ */
+#define GEMMAR_KNOBS(X)                                                                            \
+    X(ib_disable, INT, "NCCL_IB_DISABLE", "0", 0, 1, "", "1: use no verbs device")                 \
+    X(ib_hca, TEXT, "NCCL_IB_HCA", "", 0, 0, "",                                                   \
+      "devices to use: prefixes, = exact, ^ exclude, optional :port")                              \
+    X(ib_gid_index, INT, "NCCL_IB_GID_INDEX", "-1", -1, 65535, "",                                 \
+      "index into the port's GID table; -1: choose")                                               \
+    X(ib_roce_version, INT, "NCCL_IB_ROCE_VERSION_NUM", "2", 1, 2, "",                             \
+      "RoCE version of the GID that is chosen")                                                    \
+    X(ib_addr_family, CHOICE, "NCCL_IB_ADDR_FAMILY", "AF_INET", 0, 0, "AF_INET|AF_INET6",          \
+      "address family of the GID that is chosen")                                                  \
+    X(ib_addr_range, TEXT, "NCCL_IB_ADDR_RANGE", "", 0, 0, "",                                     \
+      "CIDR range that the chosen GID must lie in")                                                \
+    X(ib_timeout, INT, "NCCL_IB_TIMEOUT", "20", 0, 31, "",                                         \
+      "local ACK timeout: 4.096 us * 2^value")                                                     \
+    X(ib_retry_count, INT, "NCCL_IB_RETRY_CNT", "7", 0, 7, "", "transport retries")                \
+    X(ib_pkey, INT, "NCCL_IB_PKEY", "0", 0, 65535, "", "partition key index")                      \
+    X(ib_sl, INT, "NCCL_IB_SL", "-1", -1, 15, "", "service level (InfiniBand); -1: 0")             \
+    X(ib_tc, INT, "NCCL_IB_TC", "-1", -1, 255, "", "traffic class (RoCE); -1: 0")                  \
+    X(ib_relaxed_ordering, INT, "NCCL_IB_PCI_RELAXED_ORDERING", "2", 0, 2, "",                     \
+      "relaxed PCI ordering for bulk data: 0 never, 1 always, 2 where supported")                  \
+    X(ib_qps, INT, "NCCL_IB_QPS_PER_CONNECTION", "1", 1, 32, "", "queue pairs per peer and rail")  \
+    X(ib_ece, INT, "NCCL_IB_ECE_ENABLE", "1", 0, 1, "",                                            \
+      "enhanced connection establishment where both ends have it")                                 \
+    X(ibverbs_lib, TEXT, "NCCL_IBVERBS_LIB", "", 0, 0, "", "path of libibverbs")                   \
+    X(socket_ifname, TEXT, "NCCL_SOCKET_IFNAME", "", 0, 0, "",                                     \
+      "interfaces for set-up: prefixes, = exact, ^ exclude")                                       \
+    X(socket_family, CHOICE, "NCCL_SOCKET_FAMILY", "any", 0, 0, "any|AF_INET|AF_INET6",            \
+      "address family for set-up")                                                                 \
+    X(hostid, TEXT, "NCCL_HOSTID", "", 0, 0, "", "ranks with equal text are one node")             \
+    X(debug, CHOICE, "GEMMAR_DEBUG", "warn", 0, 0, "none|warn|info|trace", "lines to log")         \
+    X(timeout, SECONDS, "GEMMAR_TIMEOUT", "60", 0.001, 86400, "",                                  \
+      "seconds to wait for a peer before the communicator breaks")                                 \
+    X(transport, TEXT, "GEMMAR_TRANSPORT", "", 0, 0, "", "path of libnccl-net-gemmar.so")          \
+    X(ibverbs, TEXT, "GEMMAR_IBVERBS", "", 0, 0, "", "path of libibverbs.so.1")                    \
+    X(signal, CHOICE, "GEMMAR_SIGNAL", "stamp", 0, 0, "stamp|imm",                                 \
+      "how an arrival is told: a write behind the data, or an immediate")                          \
+    X(ring_entries, INT, "GEMMAR_RING_ENTRIES", "4096", 1, 1048576, "",                            \
+      "commands in the device-to-host ring, a power of two")                                       \
+    X(proxy_pin, INT, "GEMMAR_PROXY_PIN", "1", 0, 1, "",                                           \
+      "1: the proxy may prefer CPUs near the device, inside the inherited mask")                   \
+    X(algo, CHOICE, "GEMMAR_ALGO", "auto", 0, 0, "auto|direct|two-shot",                           \
+      "algorithm between nodes")                                                                   \
+    X(tile_m, INT, "GEMMAR_TILE_M", "0", 0, 1024, "", "rows of a tile; 0: the plan's")             \
+    X(tile_n, INT, "GEMMAR_TILE_N", "0", 0, 1024, "", "columns of a tile; 0: the plan's")          \
+    X(chunk, INT, "GEMMAR_CHUNK", "0", 0, 1024, "", "tiles of a chunk; 0: the plan's")             \
+    X(ctas, INT, "GEMMAR_CTAS", "0", 0, 1024, "", "threads or CTAs of a call; 0: the plan's")      \
+    X(stages, INT, "GEMMAR_STAGES", "0", 0, 64, "",                                                \
+      "depth of the operand pipeline; 0: the plan's")                                              \
+    X(check, INT, "GEMMAR_CHECK", "0", 0, 1, "",                                                   \
+      "1: compare the arguments of every call between the ranks")                                  \
+    X(epoch_start, INT, "GEMMAR_EPOCH_START", "1", 1, INT64_MAX / 2, "",                           \
+      "epoch of the first call (for tests of wrapping counters)")
+
+enum gemmar_knob_type {
+    GEMMAR_KNOB_INT,
+    GEMMAR_KNOB_TEXT,
+    GEMMAR_KNOB_SECONDS,
+    GEMMAR_KNOB_CHOICE,
+};
+
+enum gemmar_knob_origin {
+    GEMMAR_KNOB_DEFAULT,
+    GEMMAR_KNOB_FILE,
+    GEMMAR_KNOB_ENVIRONMENT,
+};
+
+enum gemmar_debug {
+    GEMMAR_DEBUG_NONE,
+    GEMMAR_DEBUG_WARN,
+    GEMMAR_DEBUG_INFO,
+    GEMMAR_DEBUG_TRACE,
+};
+
+enum gemmar_knob_index {
+#define GEMMAR_KNOB_INDEX(member, ...) GEMMAR_KNOB_##member,
+    GEMMAR_KNOBS(GEMMAR_KNOB_INDEX)
+#undef GEMMAR_KNOB_INDEX
+        GEMMAR_KNOB_COUNT
+};
+
+/* A row of the table as data, for documentation and tools. */
+struct gemmar_knob {
+    const char *variable;
+    enum gemmar_knob_type type;
+    const char *standard;
+    double min, max;
+    const char *choices;
+    const char *sentence;
+    size_t offset; /* in struct gemmar_knobs */
+};
+
+/* All values. Texts are "" when unset. Heap or static storage: it is large. */
+struct gemmar_knobs {
+#define GEMMAR_KNOB_MEMBER_INT(member)        int64_t member;
+#define GEMMAR_KNOB_MEMBER_SECONDS(member)    int64_t member;
+#define GEMMAR_KNOB_MEMBER_CHOICE(member)     int64_t member;
+#define GEMMAR_KNOB_MEMBER_TEXT(member)       char member[GEMMAR_KNOB_TEXT_BYTES];
+#define GEMMAR_KNOB_MEMBER(member, type, ...) GEMMAR_KNOB_MEMBER_##type(member)
+    GEMMAR_KNOBS(GEMMAR_KNOB_MEMBER)
+#undef GEMMAR_KNOB_MEMBER
+    enum gemmar_knob_origin origin[GEMMAR_KNOB_COUNT];
+};
+
+/* The table, [GEMMAR_KNOB_COUNT]. */
+const struct gemmar_knob *gemmar_knob_table(void);
+
+/* Parse one value into its member. -EINVAL: `why` says what is wrong with it, and the member is
+ * unchanged. */
+int gemmar_knob_parse(struct gemmar_knobs *knobs, const struct gemmar_knob *knob, const char *text,
+                      char *why, size_t why_bytes);
+
+/* Defaults, then ~/.nccl.conf or /etc/nccl.conf, then the environment. -EINVAL with a logged
+ * sentence that names the variable. Also sets log->level from GEMMAR_DEBUG. */
+int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log);
+
+#endif
