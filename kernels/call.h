@@ -11,6 +11,7 @@
 
 #include <gemmar/fifo.h>
 
+#include "kernels/dtype.h"
 #include "kernels/tile_map.h"
 
 #define GEMMAR_MAX_LOCAL_RANKS 16
@@ -39,12 +40,6 @@ enum gemmar_stage {
     GEMMAR_STAGE_ARRIVAL,      /* waits for an arrival stamp of a peer node */
     GEMMAR_STAGE_INTER_REDUCE, /* waits for `staged` of the own rank */
     GEMMAR_STAGE_PUBLISH,      /* waits for `published` of an owner */
-};
-
-enum gemmar_dtype {
-    GEMMAR_DTYPE_FP16 = 0,
-    GEMMAR_DTYPE_BF16 = 1,
-    GEMMAR_DTYPE_FP32 = 2,
 };
 
 struct gemmar_place {
@@ -114,16 +109,6 @@ struct gemmar_rank_words {
      * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). */
     uint64_t *staged;
     uint64_t *ctas_done; /* CTAs that left the call, wraps to 0 at the last one */
-    uint64_t *cursors;   /* [2][GEMMAR_CURSORS] work claims by parity, cleared by the next call */
-};
-
-enum gemmar_cursor {
-    GEMMAR_CURSOR_COMPUTE = 0,
-    GEMMAR_CURSOR_INTRA = 1,
-    GEMMAR_CURSOR_INTER = 2,
-    GEMMAR_CURSOR_GATHER = 3,
-    GEMMAR_CURSOR_COPY_OUT = 4,
-    GEMMAR_CURSORS = 8,
 };
 
 /* The first wait that did not end, or the reason the call was left. Host memory; writer: the first
@@ -151,14 +136,24 @@ struct gemmar_watch {
     void *look_context;
 };
 
-/* How this rank spreads the roles; no peer can observe it. */
+/* CTAs [first, first + count) of a call share the work of one stage, every count-th item each. */
+struct gemmar_range {
+    uint32_t first;
+    uint32_t count;
+};
+
+/*
+ * How this rank spreads the stages over its CTAs; no peer can observe it. Ranges may overlap: a CTA
+ * runs the stages it belongs to in the order of the members, and a stage waits only for earlier
+ * stages of other ranks or CTAs, so any choice with ctas >= 1 ends.
+ */
 struct gemmar_local_plan {
-    uint32_t ctas;         /* all roles */
-    uint32_t compute_ctas; /* roles are block ranges: compute first, then intra, then inter */
-    uint32_t intra_ctas;
-    uint32_t inter_ctas;
-    uint32_t stages;
+    uint32_t ctas;
     uint32_t reserved;
+    struct gemmar_range compute; /* gemm tile */
+    struct gemmar_range intra;   /* intra reduce, fifo push */
+    struct gemmar_range inter;   /* arrival, inter reduce, publish */
+    struct gemmar_range copy;    /* out -> C */
 };
 
 struct gemmar_call {

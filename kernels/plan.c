@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a call.
+#include "kernels/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNK_BYTES_SMALL (64 << 10) /* decode shapes: the first chunk's latency counts */
+#define CHUNK_BYTES_LARGE                                                                          \
+    (256 << 10) /* docs/design.md: wire time hides the hand-over from here on */
+#define SMALL_M        256
+#define TWO_SHOT_BYTES (256 << 10) /* of a slice: below, one hop beats fewer bytes */
+#define CPU_CTAS       3
+#define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
+
+/* Tiles of 128 x 256; a few rows take a low tile, so that there are chunks enough to go round. */
+static void choose_tile(int64_t m, const struct gemmar_plan_facts *facts, uint32_t *tile_m,
+                        uint32_t *tile_n)
+{
+    *tile_m = facts->tile_m != 0 ? facts->tile_m : m <= 64 ? 64 : 128;
+    *tile_n = facts->tile_n != 0 ? facts->tile_n : m <= 64 ? 128 : 256;
+}
+
+static uint32_t choose_chunk(int64_t m, uint32_t tile_bytes, const struct gemmar_plan_facts *facts)
+{
+    uint32_t bytes = m <= SMALL_M ? CHUNK_BYTES_SMALL : CHUNK_BYTES_LARGE;
+
+    if (facts->chunk_tiles != 0) {
+        return facts->chunk_tiles;
+    }
+    return bytes > tile_bytes ? bytes / tile_bytes : 1;
+}
+
+static uint32_t choose_algo(const struct gemmar_tile_map *map,
+                            const struct gemmar_plan_facts *facts)
+{
+    int64_t slice = map->m * map->n * map->element_bytes / facts->locals;
+
+    if (facts->nodes <= 1) {
+        return GEMMAR_ALGO_LOCAL;
+    }
+    if (facts->algo != 0) {
+        return facts->algo;
+    }
+    return facts->nodes > 2 && slice > TWO_SHOT_BYTES ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
+}
+
+/* Limits of the FIFO command and of the protocol's tables. */
+static int can_run(const struct gemmar_plan *plan, char *why, size_t why_bytes)
+{
+    const struct gemmar_tile_map *map = &plan->map;
+    uint64_t chunk = (uint64_t)map->tile_m * map->tile_n * map->chunk_tiles * map->element_bytes;
+    uint64_t slots = (uint64_t)gemmar_div_up(map->chunks, map->locals);
+
+    if (chunk >= UINT64_C(1) << GEMMAR_FIFO_LENGTH_BITS) {
+        (void)snprintf(why, why_bytes,
+                       "a chunk of %u tiles of %ux%u is %llu bytes; a command moves less than %u",
+                       map->chunk_tiles, map->tile_m, map->tile_n, (unsigned long long)chunk,
+                       1u << GEMMAR_FIFO_LENGTH_BITS);
+        return -EINVAL;
+    }
+    if (slots > UINT64_C(1) << GEMMAR_FIFO_SLOT_BITS) {
+        (void)snprintf(why, why_bytes, "%llu chunks per rank; a route has %u slots",
+                       (unsigned long long)slots, 1u << GEMMAR_FIFO_SLOT_BITS);
+        return -EOVERFLOW;
+    }
+    return 0;
+}
+
+int gemmar_plan_make(int64_t m, int64_t n, uint32_t dtype, const struct gemmar_plan_facts *facts,
+                     struct gemmar_plan *out, char *why, size_t why_bytes)
+{
+    uint32_t bytes = gemmar_dtype_bytes(dtype), tile_m, tile_n, chunk;
+    struct gemmar_plan plan;
+    int rc;
+
+    if (m < 0 || n < 0) {
+        (void)snprintf(why, why_bytes, "negative size: m %lld n %lld", (long long)m, (long long)n);
+        return -EINVAL;
+    }
+    if (n != 0 && m > MAX_ELEMENTS / n) {
+        (void)snprintf(why, why_bytes, "an output of %lld x %lld elements is too large",
+                       (long long)m, (long long)n);
+        return -EOVERFLOW;
+    }
+    choose_tile(m, facts, &tile_m, &tile_n);
+    chunk = choose_chunk(m, tile_m * tile_n * bytes, facts);
+    memset(&plan, 0, sizeof(plan));
+    plan.map = gemmar_map_init(m, n, bytes, tile_m, tile_n, chunk, facts->nodes, facts->locals);
+    plan.algo = choose_algo(&plan.map, facts);
+    rc = can_run(&plan, why, why_bytes);
+    if (rc == 0) {
+        *out = plan;
+    }
+    return rc;
+}
+
+static uint64_t max64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan)
+{
+    const struct gemmar_tile_map *map = &plan->map;
+    struct gemmar_capacity c;
+
+    memset(&c, 0, sizeof(c));
+    c.partial_bytes = (uint64_t)gemmar_map_chunk_offset(map, map->chunks);
+    c.chunks = (uint64_t)map->chunks;
+    c.direct = plan->algo == GEMMAR_ALGO_DIRECT;
+    for (uint32_t g = 0; map->chunks > 0 && g < map->locals; g++) {
+        int64_t first = gemmar_map_first(map, g), end = gemmar_map_first(map, g + 1);
+
+        c.slots = max64(c.slots, (uint64_t)(end - first));
+        if (plan->algo == GEMMAR_ALGO_LOCAL) {
+            continue;
+        }
+        c.slice_bytes = max64(c.slice_bytes, (uint64_t)gemmar_map_distance(map, first, end));
+        for (uint32_t n = 0; plan->algo == GEMMAR_ALGO_TWO_SHOT && n < map->nodes; n++) {
+            int64_t sub = gemmar_map_sub_first(map, g, n),
+                    next = gemmar_map_sub_first(map, g, n + 1);
+
+            c.sub_slots = max64(c.sub_slots, (uint64_t)(next - sub));
+            c.sub_bytes = max64(c.sub_bytes, (uint64_t)gemmar_map_distance(map, sub, next));
+        }
+    }
+    return c;
+}
+
+struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
+                                           const struct gemmar_capacity *b)
+{
+    struct gemmar_capacity c = {
+        .partial_bytes = max64(a->partial_bytes, b->partial_bytes),
+        .slice_bytes = max64(a->slice_bytes, b->slice_bytes),
+        .sub_bytes = max64(a->sub_bytes, b->sub_bytes),
+        .chunks = max64(a->chunks, b->chunks),
+        .slots = max64(a->slots, b->slots),
+        .sub_slots = max64(a->sub_slots, b->sub_slots),
+        .direct = max64(a->direct, b->direct),
+    };
+
+    return c;
+}
+
+int gemmar_capacity_holds(const struct gemmar_capacity *have, const struct gemmar_capacity *need)
+{
+    return have->partial_bytes >= need->partial_bytes && have->slice_bytes >= need->slice_bytes &&
+           have->sub_bytes >= need->sub_bytes && have->chunks >= need->chunks &&
+           have->slots >= need->slots && have->sub_slots >= need->sub_slots &&
+           have->direct >= need->direct;
+}
+
+struct gemmar_local_plan gemmar_plan_local(const struct gemmar_plan *plan, uint32_t ctas)
+{
+    struct gemmar_local_plan p;
+    uint32_t all = ctas != 0 ? ctas : CPU_CTAS;
+    uint32_t reduce = all / 3 > 0 ? all / 3 : 1;
+
+    (void)plan;
+    memset(&p, 0, sizeof(p));
+    p.ctas = all;
+    p.inter.count = reduce;
+    p.inter.first = all - reduce;
+    p.intra.count = reduce;
+    p.intra.first = all >= 2 * reduce ? all - 2 * reduce : 0;
+    p.compute.count = p.intra.first > 0 ? p.intra.first : 1;
+    p.copy.count = all;
+    return p;
+}

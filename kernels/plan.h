@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a call: tile, chunk and algorithm (agreed by all ranks), and how this rank spreads
+// the stages over its CTAs (local).
+#ifndef GEMMAR_KERNELS_PLAN_H
+#define GEMMAR_KERNELS_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/call.h"
+
+/* What all ranks know alike since the communicator was made. Zero members leave the choice open. */
+struct gemmar_plan_facts {
+    uint32_t nodes;
+    uint32_t locals;
+    uint32_t algo; /* GEMMAR_ALGO_DIRECT or _TWO_SHOT forces it */
+    uint32_t tile_m, tile_n, chunk_tiles;
+};
+
+/* The agreed part: a pure function of the shape and the facts. */
+struct gemmar_plan {
+    struct gemmar_tile_map map;
+    uint32_t algo; /* enum gemmar_algo */
+};
+
+/*
+ * What a shape needs of a workspace: the maximum over all ranks, so that all ranks compute the
+ * same. Component-wise maxima of several shapes are a capacity again.
+ */
+struct gemmar_capacity {
+    uint64_t partial_bytes; /* of partial and of out */
+    uint64_t slice_bytes;   /* chunks of one owner */
+    uint64_t sub_bytes;     /* two-shot: one node's part of them; 0 otherwise */
+    uint64_t chunks;
+    uint64_t slots;     /* chunks of one owner */
+    uint64_t sub_slots; /* two-shot: chunks of one node's part; 0 otherwise */
+    uint64_t direct;    /* 1 when the direct algorithm is to be possible */
+};
+
+/* Output m x n of `dtype`. 0, or -EINVAL / -EOVERFLOW with a sentence in `why`. */
+int gemmar_plan_make(int64_t m, int64_t n, uint32_t dtype, const struct gemmar_plan_facts *facts,
+                     struct gemmar_plan *out, char *why, size_t why_bytes);
+
+struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan);
+
+/* Component-wise maximum. */
+struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
+                                           const struct gemmar_capacity *b);
+
+/* Is every component of `need` within `have`? */
+int gemmar_capacity_holds(const struct gemmar_capacity *have, const struct gemmar_capacity *need);
+
+/* The local part for the CPU executor; ctas 0: the default. */
+struct gemmar_local_plan gemmar_plan_local(const struct gemmar_plan *plan, uint32_t ctas);
+
+#endif
