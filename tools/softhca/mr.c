@@ -135,9 +135,15 @@ static int populate(void *addr, size_t length, unsigned access)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t start = (uintptr_t)addr & ~(page - 1);
     size_t bytes = (((uintptr_t)addr + length + page - 1) & ~(page - 1)) - start;
-    int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-    if (length && madvise((void *)start, bytes, advice) && errno != EINVAL && errno != EAGAIN) {
-        return EFAULT; // EINVAL: a kernel older than 5.14, or memory of a device
+    if (!length) {
+        return 0;
+    }
+    // EINVAL: a kernel older than 5.14, memory of a device, or no right to read at all
+    if (madvise((void *)start, bytes, MADV_POPULATE_READ)) {
+        return errno == EINVAL || errno == EAGAIN ? 0 : EFAULT;
+    }
+    if ((access & IBV_ACCESS_LOCAL_WRITE) && madvise((void *)start, bytes, MADV_POPULATE_WRITE)) {
+        return errno == EAGAIN ? 0 : EFAULT; // could be read, so EINVAL means: not written
     }
     return 0;
 }

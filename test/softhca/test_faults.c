@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that die, stop or fall silent, ports that flap, scripted faults.
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/softhca/harness.h"
+
+// About 8 x 20 ms (the floor) until retries are used up.
+static const struct link_options quick = {.timeout = 1, .retry_cnt = 7};
+// About 8 x 0.27 s: survives a short outage.
+static const struct link_options patient = {.timeout = 16, .retry_cnt = 7};
+
+static void far_memory(int sock) // offers memory until the other side hangs up
+{
+    struct side s;
+    struct ibv_context *ctx = harness_open();
+    harness_side_open(&s, ctx, NULL);
+    (void)harness_meet(&s, sock, &patient);
+    char c;
+    (void)!read(sock, &c, 1);
+    harness_side_close(&s);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+
+static struct peer p;
+static struct side s;
+static struct address far;
+
+static void start(const struct link_options *o)
+{
+    p = harness_peer_start("far", far_memory);
+    struct ibv_context *ctx = harness_open();
+    harness_side_open(&s, ctx, NULL);
+    far = harness_meet(&s, p.sock, o);
+    ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, 1, 0, 4096, &far, 0), 0);
+    (void)harness_expect(&s, IBV_WC_SUCCESS, 1);
+}
+
+static void finish(int expected)
+{
+    struct ibv_context *ctx = s.ctx;
+    harness_side_close(&s);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+    ck_assert_int_eq(harness_peer_wait(&p), expected);
+}
+
+static void stop_peer(void)
+{
+    int status;
+    ck_assert_int_eq(kill(p.pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(p.pid, &status, WUNTRACED), p.pid); // it takes effect later
+    ck_assert(WIFSTOPPED(status));
+}
+
+static void expect_retry_exceeded(void)
+{
+    for (uint64_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, 10 + i, 0, 65536, &far, 0), 0);
+    }
+    (void)harness_expect(&s, IBV_WC_RETRY_EXC_ERR, 10);
+    (void)harness_expect(&s, IBV_WC_WR_FLUSH_ERR, 11);
+    (void)harness_expect(&s, IBV_WC_WR_FLUSH_ERR, 12);
+}
+
+START_TEST(killed_peer_is_noticed_by_the_timeout)
+{
+    start(&quick);
+    ck_assert_int_eq(kill(p.pid, SIGKILL), 0);
+    expect_retry_exceeded();
+    finish(128 + SIGKILL);
+}
+END_TEST
+
+START_TEST(killed_peer_does_not_keep_the_next_process_out)
+{
+    start(&quick);
+    ck_assert_int_eq(kill(p.pid, SIGKILL), 0);
+    expect_retry_exceeded();
+    ck_assert_int_eq(harness_peer_wait(&p), 128 + SIGKILL);
+    struct ibv_context *ctx = s.ctx;
+    harness_side_close(&s);
+    // the same slot, taken by a new process
+    for (int i = 0; i < 3; i++) {
+        p = harness_peer_start("far", far_memory);
+        harness_side_open(&s, ctx, NULL);
+        far = harness_meet(&s, p.sock, &quick);
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, 1, 0, 65536, &far, 0), 0);
+        (void)harness_expect(&s, IBV_WC_SUCCESS, 1);
+        ck_assert_int_eq(kill(p.pid, SIGKILL), 0);
+        ck_assert_int_eq(harness_peer_wait(&p), 128 + SIGKILL);
+        harness_side_close(&s);
+    }
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+END_TEST
+
+START_TEST(stopped_peer_is_noticed_by_the_timeout)
+{
+    start(&quick);
+    stop_peer();
+    expect_retry_exceeded();
+    ck_assert_int_eq(kill(p.pid, SIGCONT), 0);
+    finish(0);
+}
+END_TEST
+
+START_TEST(shortly_stopped_peer_is_waited_for)
+{
+    start(&patient);
+    stop_peer();
+    for (uint64_t i = 0; i < 40; i++) { // more than the ring holds
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, i, 0, 65536, &far, 0), 0);
+    }
+    harness_sleep_ms(600);
+    ck_assert_int_eq(kill(p.pid, SIGCONT), 0);
+    for (uint64_t i = 0; i < 40; i++) {
+        (void)harness_expect(&s, IBV_WC_SUCCESS, i);
+    }
+    finish(0);
+}
+END_TEST
+
+START_TEST(silenced_node_is_noticed_and_heals)
+{
+    start(&patient);
+    harness_ctl("silence far");
+    ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_READ, 2, 0, 4096, &far, 0), 0);
+    harness_sleep_ms(300);
+    struct ibv_wc wc;
+    ck_assert_int_eq(ibv_poll_cq(s.cq, 1, &wc), 0);
+    harness_ctl("wake far");
+    (void)harness_expect(&s, IBV_WC_SUCCESS, 2);
+    finish(0);
+}
+END_TEST
+
+static void expect_port_event(enum ibv_event_type type)
+{
+    struct ibv_async_event e;
+    ck_assert_int_eq(ibv_get_async_event(s.ctx, &e), 0);
+    ck_assert_str_eq(ibv_event_type_str(e.event_type), ibv_event_type_str(type));
+    ck_assert_int_eq(e.element.port_num, 1);
+    ibv_ack_async_event(&e);
+}
+
+START_TEST(flapped_port_has_events_and_traffic_goes_on)
+{
+    start(&patient);
+    uint64_t posted = 0, done = 0;
+    for (int i = 0; i < 20; i++, posted++) {
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, posted, 0, 65536, &far, 0), 0);
+    }
+    harness_ctl("port near 0 1 down");
+    expect_port_event(IBV_EVENT_PORT_ERR);
+    struct ibv_port_attr port;
+    ck_assert_int_eq(ibv_query_port(s.ctx, 1, &port), 0);
+    ck_assert_int_eq(port.state, IBV_PORT_DOWN);
+    for (int i = 0; i < 20; i++, posted++) {
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, posted, 0, 65536, &far, 0), 0);
+    }
+    harness_sleep_ms(100);
+    harness_ctl("port near 0 1 up");
+    expect_port_event(IBV_EVENT_PORT_ACTIVE);
+    ck_assert_int_eq(ibv_query_port(s.ctx, 1, &port), 0);
+    ck_assert_int_eq(port.state, IBV_PORT_ACTIVE);
+    for (; done < posted; done++) {
+        (void)harness_expect(&s, IBV_WC_SUCCESS, done);
+    }
+    finish(0);
+}
+END_TEST
+
+START_TEST(port_that_stays_down_ends_in_retry_exceeded)
+{
+    start(&quick);
+    harness_ctl("port far 0 1 down");
+    expect_retry_exceeded();
+    finish(0);
+}
+END_TEST
+
+START_TEST(lost_messages_are_repeated_and_executed_once)
+{
+    ck_assert_int_eq(setenv("SOFTHCA_FAULTS", "drop every=7; drop every=5 qp=1", 1), 0);
+    start(&patient);
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        ck_assert_int_eq(
+            harness_post_send(&s, IBV_WR_ATOMIC_FETCH_AND_ADD, i, 8, 8, &far, 8 * (i % 4)), 0);
+        (void)harness_expect(&s, IBV_WC_SUCCESS, i);
+        sum += *(uint64_t *)(void *)(s.buf + 8) == i / 4;
+        uint64_t *w = (uint64_t *)(void *)(s.buf + 1024);
+        w[0] = w[2] = w[5000] = i;
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, 1, 1024, 50000, &far, 1024), 0);
+        (void)harness_expect(&s, IBV_WC_SUCCESS, 1);
+        w[0] = w[2] = w[5000] = 0;
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_READ, 2, 1024, 50000, &far, 1024), 0);
+        (void)harness_expect(&s, IBV_WC_SUCCESS, 2);
+        ck_assert_uint_eq(w[0] & w[2] & w[5000], i);
+    }
+    ck_assert_uint_eq(sum, 200);
+    finish(0);
+}
+END_TEST
+
+START_TEST(delayed_queue_pair_is_passed_by_others)
+{
+    struct side x, y;
+    harness_loop_open(&x, &y, NULL, NULL);
+    struct address to_x = harness_address(&x), to_y = harness_address(&y);
+    char rule[64];
+    (void)snprintf(rule, sizeof rule, "rule 'delay us=300000 count=1 qp=%x'", x.qp->qp_num);
+    harness_ctl(rule);
+    harness_sleep_ms(300); // the rule is read by the progress thread
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_y, 0), 0);
+    ck_assert_int_eq(harness_post_send(&y, IBV_WR_RDMA_WRITE, 2, 0, 8, &to_x, 0), 0);
+    (void)harness_expect(&y, IBV_WC_SUCCESS, 2);
+    struct ibv_wc wc;
+    ck_assert_int_eq(ibv_poll_cq(x.cq, 1, &wc), 0);
+    (void)harness_expect(&x, IBV_WC_SUCCESS, 1);
+    struct ibv_context *ctx = x.ctx;
+    harness_side_close(&x);
+    harness_side_close(&y);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+END_TEST
+
+START_TEST(third_completion_fails_as_told)
+{
+    ck_assert_int_eq(setenv("SOFTHCA_FAULTS", "complete nth=3 status=12 node=near", 1), 0);
+    start(&patient); // the first one
+    for (uint64_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, i, 0, 8, &far, 0), 0);
+    }
+    (void)harness_expect(&s, IBV_WC_SUCCESS, 0);
+    (void)harness_expect(&s, IBV_WC_RETRY_EXC_ERR, 1);
+    (void)harness_expect(&s, IBV_WC_WR_FLUSH_ERR, 2);
+    finish(0);
+}
+END_TEST
+
+START_TEST(nth_call_fails_as_told)
+{
+    ck_assert_int_eq(setenv("SOFTHCA_FAULTS",
+                            "call name=post_send nth=2 errno=12;call name=alloc_pd nth=3 errno=1;"
+                            "call name=reg_mr nth=3 errno=14",
+                            1),
+                     0);
+    struct side x, y;
+    harness_loop_open(&x, &y, NULL, NULL);
+    struct address to_y = harness_address(&y);
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_y, 0), 0);
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 2, 0, 8, &to_y, 0), ENOMEM);
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 3, 0, 8, &to_y, 0), 0);
+    (void)harness_expect(&x, IBV_WC_SUCCESS, 1);
+    (void)harness_expect(&x, IBV_WC_SUCCESS, 3);
+    ck_assert_ptr_null(ibv_alloc_pd(x.ctx));
+    ck_assert_int_eq(errno, EPERM);
+    ck_assert_ptr_null(ibv_reg_mr(x.pd, x.buf, 4096, 0));
+    ck_assert_int_eq(errno, EFAULT);
+    struct ibv_context *ctx = x.ctx;
+    harness_side_close(&x);
+    harness_side_close(&y);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+END_TEST
+
+START_TEST(bad_settings_are_refused)
+{
+    static const char *const bad[][2] = {{"SOFTHCA_FAULTS", "explode nth=1"},
+                                         {"SOFTHCA_FAULTS", "drop every=x"},
+                                         {"SOFTHCA_DEVICES", "9"},
+                                         {"SOFTHCA_DEVICES", "two"},
+                                         {"SOFTHCA_LINK", "ether"},
+                                         {"SOFTHCA_FABRIC", "/nowhere/at/all"}};
+    ck_assert_int_eq(setenv(bad[_i][0], bad[_i][1], 1), 0);
+    int n = 7;
+    errno = 0;
+    ck_assert_ptr_null(ibv_get_device_list(&n));
+    ck_assert_int_ne(errno, 0);
+    ck_assert_int_eq(n, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("softhca-faults");
+    TCase *t = tcase_create("faults");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, harness_setup, harness_teardown);
+    tcase_add_test(t, killed_peer_is_noticed_by_the_timeout);
+    tcase_add_test(t, killed_peer_does_not_keep_the_next_process_out);
+    tcase_add_test(t, stopped_peer_is_noticed_by_the_timeout);
+    tcase_add_test(t, shortly_stopped_peer_is_waited_for);
+    tcase_add_test(t, silenced_node_is_noticed_and_heals);
+    tcase_add_test(t, flapped_port_has_events_and_traffic_goes_on);
+    tcase_add_test(t, port_that_stays_down_ends_in_retry_exceeded);
+    tcase_add_test(t, lost_messages_are_repeated_and_executed_once);
+    tcase_add_test(t, delayed_queue_pair_is_passed_by_others);
+    tcase_add_test(t, third_completion_fails_as_told);
+    tcase_add_test(t, nth_call_fails_as_told);
+    tcase_add_loop_test(t, bad_settings_are_refused, 0, 6);
+    suite_add_tcase(suite, t);
+    return harness_main(suite);
+}
