@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# programs.sh LIBDIR [SHORT]: Debian's own verbs programs between two processes over softhca, as
+# TAP. They are linked against the real library and check that softhca keeps its ABI.
+set -u
+lib=$1 short=${2:-}
+command -v ibv_rc_pingpong ib_write_bw > /dev/null || {
+    echo '1..0 # SKIP ibverbs-utils and perftest are not installed'
+    exit 0
+}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export SOFTHCA_FABRIC=$dir/fabric
+export LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+san=$(ldd "$lib/libibverbs.so.1" | awk '/lib[at]san/ { print $3 }')
+[ -z "$san" ] || export LD_PRELOAD="$san" ASAN_OPTIONS=detect_leaks=0 # theirs are not ours to mend
+port=18700
+n=0
+
+report() { # OK NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' "$dir/server" "$dir/client" | tail -20
+        : > "$dir/failed"
+    fi
+}
+
+one() { # COMMAND...: alone
+    : > "$dir/client"
+    timeout 60 "$@" > "$dir/server" 2>&1
+    report $? "$*"
+}
+
+two() { # COMMAND...: once as a server on node a, once as a client on node b
+    port=$((port + 1))
+    SOFTHCA_NODE=a timeout 120 "$@" -p $port > "$dir/server" 2>&1 &
+    server=$!
+    tries=0
+    while :; do # until the server listens
+        SOFTHCA_NODE=b timeout 120 "$@" -p $port localhost > "$dir/client" 2>&1
+        client=$?
+        tries=$((tries + 1))
+        [ $client = 0 ] || [ $tries = 40 ] && break
+        grep -qE "Couldn't connect|Unable to open|Failed to connect" "$dir/client" || break
+        sleep 0.1
+    done
+    wait $server
+    report $(($? + client)) "$*"
+}
+
+one ibv_devinfo -v
+one ibv_devices
+two ibv_rc_pingpong
+two ibv_rc_pingpong -c -s 100000 -n 200
+two ibv_rc_pingpong -N
+two ibv_rc_pingpong -e
+two ibv_rc_pingpong -g 0 -c
+two ibv_srq_pingpong
+two ib_write_bw -s 65536 -n 1000
+two ib_write_lat -s 8 -n 500
+if [ -z "$short" ]; then
+    two ib_write_bw -a -q 4 -n 50
+    two ib_write_bw -b -s 4096 -n 1000
+    two ib_send_bw -a -n 50
+    two ib_send_bw -e -s 65536 -n 500
+    two ib_send_lat -s 64 -n 500
+    two ib_read_bw -a -q 2 -n 50
+    two ib_read_lat -s 64 -n 500
+    two ib_atomic_bw -n 1000
+    two ib_atomic_bw -q 3 -A CMP_AND_SWAP -n 1000
+    two ib_write_bw --use_old_post_send -s 1024 -n 1000
+    SOFTHCA_FABRIC=$dir/roce SOFTHCA_LINK=roce
+    export SOFTHCA_FABRIC SOFTHCA_LINK
+    two ib_write_bw -x 3 -s 65536 -n 1000
+    two ibv_rc_pingpong -g 3 -c
+fi
+echo "1..$n"
+[ ! -e "$dir/failed" ]
