@@ -93,14 +93,15 @@ static struct job *remote(struct job *j, enum ibv_wr_opcode opcode, uint64_t id,
 // The forked process only watches its memory: stamps that follow their data.
 static void stamps(void)
 {
-    enum { N = 60, BYTES = 40000, STAMP = 100000 };
+    enum { N = 60, BYTES = 40000, STAMP = N * BYTES };
     struct peer p;
-    peer_start(&p, &(struct setup){.inline_data = 8});
+    peer_start(&p, &(struct setup){.size = STAMP + 8, .inline_data = 8});
     for (uint64_t epoch = 1; epoch <= N; epoch++) {
         if (p.pid) {
             struct job data, stamp;
-            memset(p.side.buf, (int)epoch, BYTES);
-            remote(&data, IBV_WR_RDMA_WRITE, epoch, &p, 0, 0, BYTES);
+            size_t at = (epoch - 1) * BYTES;
+            memset(p.side.buf + at, (int)epoch, BYTES);
+            remote(&data, IBV_WR_RDMA_WRITE, epoch, &p, at, at, BYTES);
             data.wr.send_flags = 0;
             remote(&stamp, IBV_WR_RDMA_WRITE, epoch, &p, 0, STAMP, 8);
             stamp.wr.send_flags |= IBV_SEND_INLINE;
@@ -114,7 +115,8 @@ static void stamps(void)
                 MUST(now() < end, "the stamp of epoch %llu", (unsigned long long)epoch);
                 (void)sched_yield();
             }
-            MUST(bytes_are(p.side.buf, BYTES, (uint8_t)epoch), "all data before its stamp");
+            MUST(bytes_are(p.side.buf + (epoch - 1) * BYTES, BYTES, (uint8_t)epoch),
+                 "all data before its stamp");
         }
         meet(&p);
     }
@@ -155,15 +157,17 @@ static void both_at_once(void)
     struct job j;
     peer_start(&p, &(struct setup){.size = 2 * N * BYTES});
     pattern_fill(p.side.buf, N * BYTES, p.pid ? 1 : 2);
+    recv_post(&p.side, 1000, 0, 0);
     meet(&p);
     for (unsigned i = 0; i < N; i++) {
         size_t at = i * BYTES;
         job_post(p.side.qp, remote(&j, IBV_WR_RDMA_WRITE, i, &p, at, N * BYTES + at, BYTES));
     }
-    for (unsigned i = 0; i < N; i++) {
+    job_post(p.side.qp, remote(&j, IBV_WR_SEND, N, &p, 0, 0, 0));
+    for (unsigned i = 0; i <= N; i++) {
         wc_expect(p.side.send_cq, i, IBV_WC_SUCCESS);
     }
-    meet(&p);
+    wc_expect(p.side.recv_cq, 1000, IBV_WC_SUCCESS);
     MUST(pattern_is(p.side.buf + N * BYTES, N * BYTES, p.pid ? 2 : 1), "the other one's bytes");
     peer_end(&p);
 }
@@ -233,7 +237,8 @@ static void stopped(void)
     if (p.pid) {
         MUST(kill(p.pid, SIGSTOP) == 0, "SIGSTOP");
         pattern_fill(p.side.buf, 20000, 3);
-        job_post(p.side.qp, remote(&j, IBV_WR_RDMA_WRITE, 1, &p, 0, 0, 20000));
+        memset(p.side.buf + 20000, 1, 8);
+        job_post(p.side.qp, remote(&j, IBV_WR_RDMA_WRITE, 1, &p, 0, 0, 20008));
         struct ibv_wc wc = {0};
         bool done = wc_poll(p.side.send_cq, &wc, 200);
         MUST(kill(p.pid, SIGCONT) == 0, "SIGCONT");
@@ -242,7 +247,8 @@ static void stopped(void)
         MUST(wc.status == IBV_WC_SUCCESS, "with success, not '%s'", ibv_wc_status_str(wc.status));
     }
     meet(&p);
-    MUST(p.pid || pattern_is(p.side.buf, 20000, 3), "the write arrived");
+    MUST(p.pid || (word_acquire(p.side.buf + 20000) && pattern_is(p.side.buf, 20000, 3)),
+         "the write arrived");
     peer_end(&p);
 }
 

@@ -16,7 +16,7 @@ static void refused(struct pair *p, struct job *j, enum ibv_wc_status status)
 {
     struct job behind;
     memset(p->a.buf, 3, 4096);
-    job_fill(&behind, IBV_WR_RDMA_WRITE, 71, &p->a, 0, &p->b, 0, 8);
+    job_fill(&behind, IBV_WR_SEND, 71, &p->a, 0, NULL, 0, 8); // flushed, so no matter what
     j->wr.wr_id = 70;
     j->wr.next = &behind.wr;
     job_post(p->a.qp, j);
