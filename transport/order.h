@@ -40,6 +40,12 @@ static inline uint64_t gemmar_add_relaxed(uint64_t *word, uint64_t value)
     return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
 }
 
+/* A counter with one writer, read by any thread. */
+static inline void gemmar_count(uint64_t *word, uint64_t n)
+{
+    __atomic_store_n(word, *word + n, __ATOMIC_RELAXED);
+}
+
 /* Last-arriver counters: joins what all arrivers wrote before. */
 static inline uint64_t gemmar_add_acq_rel(uint64_t *word, uint64_t value)
 {

@@ -18,8 +18,12 @@ uint64_t gemmar_now_ns(void);
 /* Begin to wait for at most timeout_ns (0: for ever). */
 void gemmar_wait_init(struct gemmar_wait *wait, uint64_t timeout_ns);
 
-/* One turn of a polling loop: a few pauses first, then sched_yield, then sleeps that grow to
- * 100 us. False once the deadline has passed (the clock is looked at every few turns only). */
+/* One turn of a polling loop: a few pauses first, then sched_yield, then sleeps that grow to 100 us
+ * and, after a second, to 1 ms. False once the deadline has passed (the clock is looked at every
+ * few turns only). */
 bool gemmar_wait_step(struct gemmar_wait *wait);
+
+/* Was the last turn a sleep? */
+bool gemmar_wait_sleeps(const struct gemmar_wait *wait);
 
 #endif

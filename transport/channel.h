@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// A channel: one rank's ring, proxy thread and queue pairs to all of its peers. Private to
+// transport/; users reach it through include/gemmar/transport.h.
+#ifndef GEMMAR_CHANNEL_H
+#define GEMMAR_CHANNEL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "transport/fifo.h"
+#include "transport/ib_device.h"
+#include "transport/ib_mr.h"
+#include "transport/ib_qp.h"
+#include "transport/wire.h"
+
+#define GEMMAR_BATCH      32  /* commands drained at once */
+#define GEMMAR_SEND_DEPTH 256 /* work requests of a send queue; a command takes two */
+#define GEMMAR_RECV_DEPTH 256 /* imm mode: receives kept posted per queue pair */
+
+/* A command whose work requests are in a send queue. */
+struct gemmar_sent {
+    uint64_t position; /* in the ring */
+    uint64_t sequence; /* of its last work request in the queue pair */
+};
+
+/* One queue pair. All counters belong to the proxy thread. */
+struct gemmar_channel_qp {
+    struct ibv_qp *qp;
+    uint32_t peer; /* index */
+    uint32_t rail; /* index into channel->rails */
+    struct gemmar_wire_qp own, other;
+    /* Work requests are numbered 1, 2, ... as they are built; the number travels as wr_id. */
+    uint64_t built;
+    uint64_t completed;       /* everything up to here has completed */
+    uint64_t progress_ns;     /* last time something completed, or the queue became busy */
+    struct gemmar_sent *sent; /* ring of GEMMAR_SEND_DEPTH, in order */
+    uint64_t sent_head, sent_tail;
+    /* Built and not yet accepted by ibv_post_send: the chain stays until it is. */
+    struct ibv_send_wr *chain, *chain_last;
+};
+
+/* One device that the channel uses. */
+struct gemmar_channel_rail {
+    struct gemmar_ib_device *device;
+    struct ibv_cq *cq;
+    struct gemmar_ib_mr *data, *stamps;
+};
+
+/* Where a route leads, after the connect. */
+struct gemmar_channel_route {
+    struct gemmar_route_settings local;
+    uint32_t lane;     /* ordinal among the routes with its peer, for the immediate */
+    uint64_t sink[2];  /* remote addresses by parity */
+    uint64_t stamp[2]; /* remote addresses by parity */
+    bool known;        /* the peer has told */
+};
+
+struct gemmar_channel_peer {
+    uint32_t rank;
+    bool connected;
+    uint64_t epoch;                            /* imm mode: last epoch seen from it */
+    uint32_t route_of[GEMMAR_WIRE_MAX_ROUTES]; /* lane -> route */
+    uint32_t routes;
+    uint32_t data_rkey[GEMMAR_WIRE_MAX_RAILS]; /* by the peer's rail */
+    uint32_t stamp_rkey[GEMMAR_WIRE_MAX_RAILS];
+};
+
+/* Work requests of the commands of one batch; they live here until the send queues took them. */
+struct gemmar_batch {
+    struct ibv_send_wr wr[2 * GEMMAR_BATCH];
+    struct ibv_sge sge[2 * GEMMAR_BATCH];
+    uint64_t stamp[GEMMAR_BATCH]; /* inline payloads */
+    uint32_t used;                /* of wr and sge */
+    uint32_t stamps;
+    uint32_t pending; /* queue pairs whose chain is not posted yet */
+};
+
+struct gemmar_channel {
+    const struct gemmar_ib_verbs *verbs;
+    const struct gemmar_knobs *knobs;
+    struct gemmar_logger log;
+    uint32_t rank;
+    uint32_t signal; /* enum gemmar_signal_mode */
+    uint64_t timeout_ns;
+    int numa_node;
+    uint64_t *abort_word;
+    struct gemmar_memory data, stamps;
+    struct gemmar_fifo fifo;
+    uint64_t epoch; /* last epoch of a command, 64 bits; proxy only */
+
+    uint32_t rail_count;
+    struct gemmar_channel_rail *rails;
+    uint32_t peer_count;
+    struct gemmar_channel_peer *peers;
+    uint32_t route_count;
+    struct gemmar_channel_route *routes;
+    uint32_t qps_per_peer;
+    uint32_t qp_count;
+    struct gemmar_channel_qp *qps; /* [peer * qps_per_peer + i] */
+    struct gemmar_batch batch;
+
+    pthread_t proxy;
+    bool started;
+    uint64_t stop; /* Writer: channel_close (release). Reader: proxy (acquire). Host memory. */
+
+    /* The first error. Writer: whoever claims `broken` first. Readers: any thread, under the lock.
+     */
+    pthread_mutex_t error_lock;
+    struct gemmar_transport_error error;
+
+    /* Counted by the proxy alone (relaxed stores), read by any thread (relaxed loads). */
+    struct gemmar_channel_counters counters;
+};
+
+/* Life cycle and connect: channel.c. The functions of the table with the same names. */
+int gemmar_channel_open(struct gemmar_ib_device *devices, uint32_t device_count,
+                        const struct gemmar_logger *log,
+                        const struct gemmar_channel_settings *settings,
+                        struct gemmar_channel **out);
+int gemmar_channel_blob(struct gemmar_channel *channel, uint32_t peer, void *out_blob);
+int gemmar_channel_connect(struct gemmar_channel *channel, uint32_t peer, const void *blob);
+int gemmar_channel_start(struct gemmar_channel *channel);
+int gemmar_channel_drain(struct gemmar_channel *channel, uint64_t pushed, uint64_t timeout_ns);
+void gemmar_channel_close(struct gemmar_channel *channel);
+
+/* Break the channel: keep the first error, log it once, set the abort word. Any thread. `qp` may be
+ * NULL, `peer` is an index or UINT32_MAX. */
+void gemmar_channel_break(struct gemmar_channel *channel, int code, uint32_t peer,
+                          const struct gemmar_channel_qp *qp, const char *stage, const char *format,
+                          ...) __attribute__((format(printf, 6, 7)));
+void gemmar_channel_error(struct gemmar_channel *channel, struct gemmar_transport_error *out);
+bool gemmar_channel_broken(struct gemmar_channel *channel);
+
+/* One turn of the proxy: take commands, post, poll. True when there was something to do. False and
+ * a broken channel after an error. Proxy thread, or a test that has not started one. */
+bool gemmar_proxy_turn(struct gemmar_channel *channel);
+/* The thread: turns until `stop`, sleeping when idle. */
+int gemmar_proxy_start(struct gemmar_channel *channel);
+void gemmar_proxy_stop(struct gemmar_channel *channel);
+
+/* rdma_write.c: build the work requests of one command into the batch; -EAGAIN when its queue pair
+ * has no room, -EINVAL and a broken channel when it leaves its windows. */
+int gemmar_rdma_write_build(struct gemmar_channel *channel,
+                            const struct gemmar_fifo_request *request, uint64_t position);
+/* Post all chains; what a send queue refuses for want of room stays. False: broken. */
+bool gemmar_rdma_write_post(struct gemmar_channel *channel);
+/* Account for one good completion of `qp` and everything before it. */
+void gemmar_rdma_write_done(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
+                            uint64_t sequence);
+/* The queue pair that a slot of a peer uses. */
+struct gemmar_channel_qp *gemmar_rdma_write_qp(struct gemmar_channel *channel, uint32_t peer,
+                                               uint32_t slot);
+
+/* arrival.c, imm mode: keep receives posted; write the stamp that an immediate stands for. */
+int gemmar_arrival_post(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
+                        uint32_t count);
+void gemmar_arrival_stamp(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
+                          uint32_t immediate);
+/* imm: slot, lane of the route, low bits of the epoch. */
+#define GEMMAR_IMM_LANE_BITS  2
+#define GEMMAR_IMM_EPOCH_BITS (32 - GEMMAR_FIFO_SLOT_BITS - GEMMAR_IMM_LANE_BITS)
+uint32_t gemmar_arrival_immediate(uint32_t slot, uint32_t lane, uint64_t epoch);
+
+#endif

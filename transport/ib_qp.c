@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reliable-connection queue pairs.
+#include "transport/ib_qp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "transport/ib_gid.h"
+
+#define INLINE_BYTES   16
+#define MIN_RNR_TIMER  12 /* 0.64 ms */
+#define RNR_RETRIES    7  /* for ever: the receiver posts again as soon as it runs */
+#define READS_IN_QUEUE 1  /* outstanding reads and atomics: flushes only */
+#define HOP_LIMIT      255
+
+int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq, uint32_t send_depth,
+                        uint32_t recv_depth, struct ibv_qp **out)
+{
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = send_depth,
+                .max_recv_wr = recv_depth,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = INLINE_BYTES},
+        .qp_type = IBV_QPT_RC,
+    };
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = (uint16_t)d->knobs->ib_pkey,
+        .port_num = d->port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+    };
+    struct ibv_qp *qp;
+    int rc;
+
+    errno = 0;
+    qp = d->verbs->create_qp(d->pd, &init);
+    if (qp == NULL) {
+        rc = errno != 0 ? -errno : -EIO;
+        gemmar_warn(d->log, "ib_qp: device %s: cannot create a queue pair: %s", d->name,
+                    strerror(-rc));
+        return rc;
+    }
+    rc = d->verbs->modify_qp(qp, &attr,
+                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    if (rc != 0) {
+        rc = rc > 0 ? -rc : rc;
+        gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x pkey index %d: INIT failed: %s",
+                    d->name, d->port, qp->qp_num, (int)d->knobs->ib_pkey, strerror(-rc));
+        (void)d->verbs->destroy_qp(qp); /* nothing was posted to it */
+        return rc;
+    }
+    *out = qp;
+    return 0;
+}
+
+void gemmar_ib_qp_describe(const struct gemmar_ib_device *d, struct ibv_qp *qp,
+                           uint32_t packet_number, struct gemmar_wire_qp *out)
+{
+    struct ibv_ece ece = {0};
+
+    memset(out, 0, sizeof(*out));
+    out->qp_number = qp->qp_num;
+    out->packet_number = packet_number;
+    out->lid = d->port_attr.lid;
+    out->port = d->port;
+    out->mtu = (uint8_t)d->port_attr.active_mtu;
+    memcpy(out->gid, d->gid.raw, sizeof(out->gid));
+    out->link_layer = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ? GEMMAR_LINK_ETHERNET
+                                                                         : GEMMAR_LINK_INFINIBAND;
+    out->grh = d->gid_index >= 0;
+    if (d->knobs->ib_ece && d->verbs->query_ece != NULL && d->verbs->query_ece(qp, &ece) == 0) {
+        out->ece_vendor = ece.vendor_id;
+        out->ece_options = ece.options;
+        out->ece_mask = ece.comp_mask;
+        out->ece_valid = 1;
+    }
+}
+
+/* The address handle, filled from zero: a global header on Ethernet, on ports that demand one, and
+ * towards another subnet (different upper half of the GID). */
+static void fill_address(const struct gemmar_ib_device *d, const struct gemmar_wire_qp *peer,
+                         struct ibv_ah_attr *ah)
+{
+    bool ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+    bool routed = !ethernet && memcmp(peer->gid, d->gid.raw, 8) != 0;
+
+    memset(ah, 0, sizeof(*ah));
+    ah->port_num = d->port;
+    ah->sl = d->knobs->ib_sl >= 0 ? (uint8_t)d->knobs->ib_sl : 0;
+    if (ethernet || d->gid_index >= 0 || peer->grh || routed) {
+        ah->is_global = 1;
+        memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
+        ah->grh.sgid_index = (uint8_t)(d->gid_index >= 0 ? d->gid_index : 0);
+        ah->grh.hop_limit = HOP_LIMIT;
+        ah->grh.traffic_class = d->knobs->ib_tc >= 0 ? (uint8_t)d->knobs->ib_tc : 0;
+    }
+    if (!ethernet) {
+        ah->dlid = peer->lid;
+    }
+}
+
+static void log_failure(const struct gemmar_ib_device *d, const struct ibv_qp *qp,
+                        const struct gemmar_wire_qp *peer, const char *state, int rc)
+{
+    char mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
+    union ibv_gid gid;
+
+    memcpy(gid.raw, peer->gid, sizeof(gid.raw));
+    gemmar_ib_gid_text(&d->gid, mine);
+    gemmar_ib_gid_text(&gid, theirs);
+    gemmar_warn(
+        d->log,
+        "ib_qp: device %s port %d qp 0x%x gid %s lid %u to qp 0x%x gid %s lid %u: %s failed: "
+        "%s",
+        d->name, d->port, qp->qp_num, mine, d->port_attr.lid, peer->qp_number, theirs, peer->lid,
+        state, strerror(-rc));
+}
+
+static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *peer)
+{
+    int mine = (int)d->port_attr.active_mtu;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (enum ibv_mtu)(mine < peer->mtu ? mine : peer->mtu),
+        .dest_qp_num = peer->qp_number,
+        .rq_psn = peer->packet_number,
+        .max_dest_rd_atomic = READS_IN_QUEUE,
+        .min_rnr_timer = MIN_RNR_TIMER,
+    };
+
+    fill_address(d, peer, &attr.ah_attr);
+    return d->verbs->modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                   IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *own)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = own->packet_number,
+        .timeout = (uint8_t)d->knobs->ib_timeout,
+        .retry_cnt = (uint8_t)d->knobs->ib_retry_count,
+        .rnr_retry = RNR_RETRIES,
+        .max_rd_atomic = READS_IN_QUEUE,
+    };
+
+    return d->verbs->modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
+                         const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer)
+{
+    bool ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+    int rc;
+
+    if ((peer->link_layer == GEMMAR_LINK_ETHERNET) != ethernet) {
+        log_failure(d, qp, peer, "matching InfiniBand with RoCE", -EPROTO);
+        return -EPROTO;
+    }
+    if (!ethernet && peer->lid == 0 && !peer->grh) {
+        log_failure(d, qp, peer, "addressing LID 0", -EADDRNOTAVAIL);
+        return -EADDRNOTAVAIL;
+    }
+    if (own->ece_valid && peer->ece_valid && d->verbs->set_ece != NULL) {
+        struct ibv_ece ece = {.vendor_id = peer->ece_vendor,
+                              .options = peer->ece_options,
+                              .comp_mask = peer->ece_mask};
+
+        (void)d->verbs->set_ece(qp, &ece); /* an enhancement: without it the defaults hold */
+    }
+    rc = to_rtr(d, qp, peer);
+    if (rc != 0) {
+        rc = rc > 0 ? -rc : rc;
+        log_failure(d, qp, peer, "RTR", rc);
+        return rc;
+    }
+    rc = to_rts(d, qp, own);
+    if (rc != 0) {
+        rc = rc > 0 ? -rc : rc;
+        log_failure(d, qp, peer, "RTS", rc);
+    }
+    return rc;
+}
