@@ -295,6 +295,47 @@ static void two_threads(void)
     pair_close(&p);
 }
 
+static void request_ids(void)
+{
+    struct pair p;
+    struct job j;
+    uint64_t id = UINT64_C(0xfedcba9876543210);
+    pair_open(&p, NULL);
+    recv_post(&p.b, ~id, 0, 8);
+    job_post(p.a.qp, job_fill(&j, IBV_WR_SEND, id, &p.a, 0, NULL, 0, 8));
+    wc_expect(p.a.send_cq, id, IBV_WC_SUCCESS);
+    wc_expect(p.b.recv_cq, ~id, IBV_WC_SUCCESS);
+    pair_close(&p);
+}
+
+// A queue pair goes with its requests under way; the others on the device do not notice.
+static void destroyed_under_way(void)
+{
+    struct pair p;
+    struct job j;
+    for (int i = 0; i < 5; i++) {
+        pair_open(&p, NULL);
+        for (unsigned n = 0; n < 32; n++) {
+            job_post(p.a.qp, job_fill(&j, IBV_WR_RDMA_WRITE, n, &p.a, 0, &p.b, 0, 100000));
+            job_post(p.b.qp, job_fill(&j, IBV_WR_RDMA_READ, n, &p.b, 200000, &p.a, 0, 100000));
+        }
+        MUST(ibv_destroy_qp(p.a.qp) == 0 && ibv_destroy_qp(p.b.qp) == 0, "ibv_destroy_qp");
+        p.a.qp = side_create_qp(&p.a);
+        p.b.qp = side_create_qp(&p.b);
+        struct address a = side_address(&p.a), b = side_address(&p.b);
+        qp_connect(&p.a, p.a.qp, &b);
+        qp_connect(&p.b, p.b.qp, &a);
+        memset(p.a.buf, 4, 8);
+        job_post(p.a.qp, job_fill(&j, IBV_WR_RDMA_WRITE, 99, &p.a, 0, &p.b, 0, 8));
+        struct ibv_wc wc = {0};
+        while (wc.wr_id != 99) { // completions of the old one may still lie in the queue
+            MUST(wc_poll(p.a.send_cq, &wc, WAIT_MS), "a completion of the new one");
+        }
+        MUST(wc.status == IBV_WC_SUCCESS && bytes_are(p.b.buf, 8, 4), "it works");
+        pair_close(&p);
+    }
+}
+
 const struct check queue_checks[] = {
     {"queue.send_queue_full", send_queue_full, 0},
     {"queue.list_is_cut_at_the_end_of_the_queue", list_is_cut, 0},
@@ -306,6 +347,8 @@ const struct check queue_checks[] = {
     {"queue.long_lists", long_lists, 0},
     {"queue.poll_several", poll_several, 0},
     {"queue.one_completion_queue_for_both", one_completion_queue, 0},
+    {"queue.request_ids_have_64_bits", request_ids, 0},
+    {"queue.pair_destroyed_under_way", destroyed_under_way, 0},
     {"queue.two_threads_post", two_threads, 0},
     {0},
 };

@@ -62,6 +62,33 @@ static void order_while_not_ready(void)
     pair_close(&p);
 }
 
+// The receiver's timer (40.96 ms) is waited for before each of the three retries.
+static void receiver_timer(void)
+{
+    struct pair p;
+    struct job j;
+    pair_open(&p, &(struct setup){.rnr_retry = 3, .rnr_timer = 24});
+    double start = now();
+    job_post(p.a.qp, job_fill(&j, IBV_WR_SEND, 1, &p.a, 0, NULL, 0, 8));
+    wc_expect(p.a.send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    MUST(now() - start > 0.1, "three times 40.96 ms, not %.3f s", now() - start);
+    pair_close(&p);
+}
+
+// Timeout 14 is 67 ms; with two retries a request waits three times that.
+static void timeouts(void)
+{
+    struct pair p;
+    struct job j;
+    pair_open(&p, &(struct setup){.retry_cnt = 2, .timeout = 14});
+    qp_move(p.b.qp, IBV_QPS_RESET);
+    double start = now();
+    job_post(p.a.qp, job_fill(&j, IBV_WR_RDMA_WRITE, 1, &p.a, 0, &p.b, 0, 8));
+    wc_expect(p.a.send_cq, 1, IBV_WC_RETRY_EXC_ERR);
+    MUST(now() - start > 0.15, "three times 67 ms, not %.3f s", now() - start);
+    pair_close(&p);
+}
+
 // Writes to a queue pair that is gone or does not listen end with the retries.
 static void no_answer(struct pair *p)
 {
@@ -176,6 +203,8 @@ const struct check retry_checks[] = {
     {"retry.receiver_not_ready_without_retries", no_rnr_retry, 0},
     {"retry.receiver_ready_late", receiver_ready_late, 0},
     {"retry.order_while_not_ready", order_while_not_ready, 0},
+    {"retry.receiver_timer_is_kept", receiver_timer, 0},
+    {"retry.timeouts_are_kept", timeouts, 0},
     {"retry.destroyed_peer", destroyed_peer, 0},
     {"retry.peer_in_error", peer_in_error, 0},
     {"retry.peer_in_reset", peer_in_reset, 0},

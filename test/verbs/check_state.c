@@ -261,6 +261,24 @@ static void receive_early(void)
     pair_close(&p);
 }
 
+// Rights may change while the queue pair runs.
+static void rights_change(void)
+{
+    struct pair p;
+    struct job j;
+    pair_open(&p, NULL);
+    struct ibv_qp_attr attr = {.qp_access_flags = IBV_ACCESS_REMOTE_READ};
+    pair_works(&p);
+    MUST(ibv_modify_qp(p.b.qp, &attr, IBV_QP_ACCESS_FLAGS) == 0, "without a change of state");
+    MUST(qp_state(p.b.qp) == IBV_QPS_RTS, "still RTS");
+    job_post(p.a.qp, job_fill(&j, IBV_WR_RDMA_READ, 1, &p.a, 0, &p.b, 0, 8));
+    wc_expect(p.a.send_cq, 1, IBV_WC_SUCCESS);
+    job_post(p.a.qp, job_fill(&j, IBV_WR_RDMA_WRITE, 2, &p.a, 0, &p.b, 0, 8));
+    struct ibv_wc wc = {0};
+    MUST(wc_poll(p.a.send_cq, &wc, WAIT_MS) && wc.status != IBV_WC_SUCCESS, "no writes any more");
+    pair_close(&p);
+}
+
 const struct check state_checks[] = {
     {"state.skipped_states_are_refused", skipped_states, 0},
     {"state.missing_attributes_are_refused", missing_bits, 0},
@@ -273,6 +291,7 @@ const struct check state_checks[] = {
     {"state.error_and_back", error_and_back, 0},
     {"state.reset_forgets_what_is_queued", reset_forgets, 0},
     {"state.send_before_rts_does_nothing", send_too_early, 0},
+    {"state.rights_change_in_rts", rights_change, 0},
     {"state.receive_posted_in_init", receive_early, 0},
     {0},
 };

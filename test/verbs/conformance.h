@@ -32,6 +32,8 @@ extern const struct check event_checks[];
 extern const struct check atomic_checks[];
 extern const struct check peer_checks[];
 extern const struct check wr_api_checks[];
+extern const struct check cq_ex_checks[];
+extern const struct check memory_checks[];
 
 struct options {
     const char *device[2]; // NULL: the first two devices, or the first one twice

@@ -21,7 +21,7 @@ struct options options = {.port = 1, .gid_index = -1};
 static const struct check *const families[] = {
     query_checks,  object_checks, state_checks,  data_checks,  order_checks,
     local_checks,  remote_checks, retry_checks,  queue_checks, event_checks,
-    atomic_checks, peer_checks,   wr_api_checks,
+    atomic_checks, peer_checks,   wr_api_checks, cq_ex_checks, memory_checks,
 };
 
 #define NAME(id, kind) #id,
