@@ -34,6 +34,7 @@ one() { # COMMAND...: alone
     report $? "$*"
 }
 
+# perftest -F: its measurement of the clock fails on a busy machine and would end the run
 two() { # COMMAND...: once as a server on node a, once as a client on node b
     port=$((port + 1))
     SOFTHCA_NODE=a timeout 120 "$@" -p $port > "$dir/server" 2>&1 &
@@ -59,22 +60,22 @@ two ibv_rc_pingpong -N
 two ibv_rc_pingpong -e
 two ibv_rc_pingpong -g 0 -c
 two ibv_srq_pingpong
-two ib_write_bw -s 65536 -n 1000
-two ib_write_lat -s 8 -n 500
+two ib_write_bw -F -s 65536 -n 1000
+two ib_write_lat -F -s 8 -n 500
 if [ -z "$short" ]; then
-    two ib_write_bw -a -q 4 -n 50
-    two ib_write_bw -b -s 4096 -n 1000
-    two ib_send_bw -a -n 50
-    two ib_send_bw -e -s 65536 -n 500
-    two ib_send_lat -s 64 -n 500
-    two ib_read_bw -a -q 2 -n 50
-    two ib_read_lat -s 64 -n 500
-    two ib_atomic_bw -n 1000
-    two ib_atomic_bw -q 3 -A CMP_AND_SWAP -n 1000
-    two ib_write_bw --use_old_post_send -s 1024 -n 1000
+    two ib_write_bw -F -a -q 4 -n 50
+    two ib_write_bw -F -b -s 4096 -n 1000
+    two ib_send_bw -F -a -n 50
+    two ib_send_bw -F -e -s 65536 -n 500
+    two ib_send_lat -F -s 64 -n 500
+    two ib_read_bw -F -a -q 2 -n 50
+    two ib_read_lat -F -s 64 -n 500
+    two ib_atomic_bw -F -n 1000
+    two ib_atomic_bw -F -q 3 -A CMP_AND_SWAP -n 1000
+    two ib_write_bw -F --use_old_post_send -s 1024 -n 1000
     SOFTHCA_FABRIC=$dir/roce SOFTHCA_LINK=roce
     export SOFTHCA_FABRIC SOFTHCA_LINK
-    two ib_write_bw -x 3 -s 65536 -n 1000
+    two ib_write_bw -F -x 3 -s 65536 -n 1000
     two ibv_rc_pingpong -g 3 -c
 fi
 echo "1..$n"

@@ -77,23 +77,34 @@ START_TEST(killed_peer_is_noticed_by_the_timeout)
 }
 END_TEST
 
+static void far_memory_later(int sock)
+{
+    char c;
+    harness_hear(sock, &c, 1);
+    far_memory(sock);
+}
+
 START_TEST(killed_peer_does_not_keep_the_next_process_out)
 {
+    struct peer next[3]; // forked before this process has threads
+    for (int i = 0; i < 3; i++) {
+        next[i] = harness_peer_start("far", far_memory_later);
+    }
     start(&quick);
     ck_assert_int_eq(kill(p.pid, SIGKILL), 0);
     expect_retry_exceeded();
     ck_assert_int_eq(harness_peer_wait(&p), 128 + SIGKILL);
     struct ibv_context *ctx = s.ctx;
     harness_side_close(&s);
-    // the same slot, taken by a new process
-    for (int i = 0; i < 3; i++) {
-        p = harness_peer_start("far", far_memory);
+    for (int i = 0; i < 3; i++) { // each takes the slot of the one before
+        char c = 1;
+        harness_say(next[i].sock, &c, 1);
         harness_side_open(&s, ctx, NULL);
-        far = harness_meet(&s, p.sock, &quick);
+        far = harness_meet(&s, next[i].sock, &quick);
         ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, 1, 0, 65536, &far, 0), 0);
         (void)harness_expect(&s, IBV_WC_SUCCESS, 1);
-        ck_assert_int_eq(kill(p.pid, SIGKILL), 0);
-        ck_assert_int_eq(harness_peer_wait(&p), 128 + SIGKILL);
+        ck_assert_int_eq(kill(next[i].pid, SIGKILL), 0);
+        ck_assert_int_eq(harness_peer_wait(&next[i]), 128 + SIGKILL);
         harness_side_close(&s);
     }
     ck_assert_int_eq(ibv_close_device(ctx), 0);

@@ -252,6 +252,7 @@ struct softhca_hca {
     struct softhca_qp *active; // stack, pushed by posters. SC
     struct softhca_qp *live;   // ring of queue pairs with work
     uint32_t live_count;
+    uint32_t had_live; // at the end of the last pass; progress thread
     struct softhca_peer peers[SOFTHCA_MAX_PROCS];
     uint32_t in_list[SOFTHCA_MAX_PROCS]; // slots with an open inbound ring
     uint32_t in_count;

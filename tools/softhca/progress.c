@@ -236,6 +236,7 @@ static int pass(struct softhca_hca *h)
         did |= drain(h, &h->peers[h->in_list[i]].in);
     }
     did |= step_live(h);
+    h->had_live = h->live_count != 0;
     return did;
 }
 
@@ -260,11 +261,11 @@ static int idle(struct softhca_hca *h)
 static void sleep_until_news(struct softhca_hca *h)
 {
     struct softhca_proc *me = &h->member.fabric->procs[h->member.slot];
-    uint64_t ns = h->live_count ? RING_WAIT_NS : SLEEP_NS;
+    uint64_t ns = h->had_live ? RING_WAIT_NS : SLEEP_NS;
     uint64_t now = softhca_now_ns();
     if (h->wake_ns != UINT64_MAX) {
         uint64_t left = h->wake_ns > now ? h->wake_ns - now : 0;
-        ns = left < ns || !h->live_count ? left : ns;
+        ns = left < ns || !h->had_live ? left : ns;
     }
     if (ns < 2000) {
         return; // shorter than a sleep takes

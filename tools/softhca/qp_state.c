@@ -151,7 +151,7 @@ void softhca_qp_to_error(struct softhca_qp *qp)
         return;
     }
     set_state(qp, IBV_QPS_ERR);
-    softhca_qp_make_live(qp); // to flush
+    softhca_qp_activate(qp); // to flush
     if (qp->ex.qp_base.srq) {
         softhca_qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
     }
@@ -216,7 +216,7 @@ int softhca_qp_modify(struct softhca_qp *qp, const struct ibv_qp_attr *attr, int
     }
     set_state(qp, (enum ibv_qp_state)to);
     publish(qp, to >= IBV_QPS_RTR);
-    softhca_qp_make_live(qp);
+    softhca_qp_activate(qp);
     return 0;
 }
 
@@ -227,9 +227,7 @@ SOFTHCA_EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, 
     if (!err) {
         softhca_lock();
         err = softhca_qp_modify(qp, attr, attr_mask);
-        struct softhca_proc *me = &softhca_hca->member.fabric->procs[softhca_hca->member.slot];
         softhca_unlock();
-        softhca_fabric_wake(me);
     }
     if (err) {
         errno = err;
