@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicator: creation, destruction, information.
+#include "kernels/communicator.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/layout.h"
+#include "kernels/workspace.h"
+#include "transport/order.h"
+
+/* Lines of ours and of the transport: kept for the sentence, then to the user or standard error. */
+static void log_line(void *user, enum gemmar_log_level level, const char *text)
+{
+    static const struct gemmar_logger plain = {.level = GEMMAR_LOG_TRACE};
+    const struct gemmarComm *comm = user;
+
+    if (level == GEMMAR_LOG_WARN) {
+        gemmar_error_note(text);
+    }
+    if (comm->user_log != NULL) {
+        comm->user_log(comm->user_log_context, (int)level, text);
+    } else {
+        gemmar_log(&plain, level, "%s", text);
+    }
+}
+
+static gemmarResult_t check_bootstrap(const gemmarHostBootstrap_t *b, struct gemmar_error *error)
+{
+    if (b == NULL || b->size < sizeof(*b)) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "bootstrap is NULL or has size %zu",
+                                b != NULL ? b->size : 0);
+    }
+    if (b->nranks < 1 || b->rank < 0 || b->rank >= b->nranks || b->allGather == NULL) {
+        return gemmar_error_set(error, gemmarInvalidArgument,
+                                "bootstrap: rank %d of %d ranks, allGather %s", b->rank, b->nranks,
+                                b->allGather != NULL ? "given" : "NULL");
+    }
+    if (b->nranks > GEMMAR_MAX_NODES * GEMMAR_MAX_LOCAL_RANKS) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "bootstrap: %d ranks: at most %d",
+                                b->nranks, GEMMAR_MAX_NODES * GEMMAR_MAX_LOCAL_RANKS);
+    }
+    return gemmarSuccess;
+}
+
+/* Releases whatever there is; never waits for a peer. */
+static void release(struct gemmarComm *comm)
+{
+    gemmar_workspace_close(comm, comm->workspace);
+    gemmar_cpu_executor_close(comm->executor);
+    if (comm->transport != NULL) {
+        comm->library.table->release(comm->transport);
+    }
+    gemmar_transport_library_close(&comm->library);
+    (void)pthread_mutex_destroy(&comm->lock);
+    free(comm->rank_of);
+    free(comm->words);
+    comm->magic = 0;
+    free(comm);
+}
+
+static gemmarResult_t allocate(const gemmarHostBootstrap_t *bootstrap, const gemmarConfig_t *config,
+                               struct gemmarComm **out, struct gemmar_error *error)
+{
+    struct gemmarComm *comm = calloc(1, sizeof(*comm));
+
+    if (comm == NULL) {
+        return gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    comm->words = aligned_alloc(64, sizeof(*comm->words));
+    if (comm->words == NULL) {
+        free(comm);
+        return gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    memset(comm->words, 0, sizeof(*comm->words));
+    comm->magic = GEMMAR_COMM_MAGIC;
+    comm->pid = getpid();
+    comm->bootstrap = *bootstrap;
+    comm->place.rank = (uint32_t)bootstrap->rank;
+    comm->place.ranks = (uint32_t)bootstrap->nranks;
+    comm->log = (struct gemmar_logger){.sink = log_line, .user = comm, .level = GEMMAR_LOG_WARN};
+    if (config != NULL && config->size >= sizeof(*config) && config->magic == GEMMAR_CONFIG_MAGIC) {
+        comm->user_log = config->log;
+        comm->user_log_context = config->logUser;
+    }
+    (void)pthread_mutex_init(&comm->lock, NULL); /* default attributes: cannot fail on Linux */
+    *out = comm;
+    return gemmarSuccess;
+}
+
+static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *config,
+                             struct gemmar_error *error)
+{
+    struct gemmar_capacity capacity;
+    gemmarResult_t result;
+
+    /* A rank with a bad config goes on to the first step, where all learn of it. */
+    (void)gemmar_settings_make(&comm->settings, config, comm->bootstrap.node, &comm->log, error);
+    if (error->result == gemmarSuccess && gemmar_cpu_executor_open(&comm->executor) != 0) {
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    result = gemmar_comm_meet(comm, error);
+    if (result == gemmarSuccess) { /* equal on all ranks from here on */
+        result = gemmar_workspace_first(&comm->settings, comm->place.nodes, comm->place.locals,
+                                        &capacity, error);
+    }
+    if (result == gemmarSuccess && comm->place.nodes > 1) {
+        result = gemmar_comm_attach(comm, error);
+    }
+    if (result == gemmarSuccess) {
+        result = gemmar_workspace_open(comm, &capacity, comm->settings.epoch_start, NULL,
+                                       &comm->workspace, error);
+    }
+    return result;
+}
+
+gemmarResult_t gemmarCommCreateHost(gemmarComm_t *out_comm, const gemmarHostBootstrap_t *bootstrap,
+                                    const gemmarConfig_t *config)
+{
+    struct gemmar_error *error = gemmar_error_thread();
+    struct gemmarComm *comm = NULL;
+    gemmarResult_t result;
+
+    gemmar_error_clear(error);
+    if (out_comm == NULL) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "comm is NULL");
+    }
+    result = check_bootstrap(bootstrap, error);
+    if (result == gemmarSuccess) {
+        result = allocate(bootstrap, config, &comm, error);
+    }
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    result = create(comm, config, error);
+    if (result != gemmarSuccess) {
+        gemmar_info(&comm->log, "communicator: creation failed: %s", error->text);
+        release(comm);
+        return result;
+    }
+    *out_comm = comm;
+    return gemmarSuccess;
+}
+
+gemmarResult_t gemmarCommDestroy(gemmarComm_t comm)
+{
+    struct gemmar_error *thread = gemmar_error_thread();
+    gemmarResult_t result;
+
+    gemmar_error_clear(thread);
+    if (comm == NULL) {
+        return gemmarSuccess;
+    }
+    result = gemmar_comm_usable(comm);
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    if (gemmar_comm_enter(comm) == gemmarSuccess) {
+        (void)gemmar_workspace_drain(comm, comm->workspace, thread);
+        result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_END, thread, NULL, 0, NULL);
+        if (result != gemmarSuccess) {
+            gemmar_warn(&comm->log, "communicator: %s", thread->text);
+        }
+    }
+    release(comm);
+    return result;
+}
+
+static void add_counters(struct gemmarComm *comm, gemmarCommInfo_t *info)
+{
+    struct gemmar_channel_counters c = {.size = sizeof(c)};
+
+    if (comm->workspace->channel != NULL) {
+        comm->library.table->channel_counters(comm->workspace->channel, &c);
+    }
+    info->wireBytes = comm->wire_bytes + c.data_bytes;
+    info->stampBytes = comm->stamp_bytes + c.stamp_bytes;
+}
+
+gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
+{
+    gemmarResult_t result = gemmar_comm_enter(comm);
+    const struct gemmar_tile_map *map;
+    gemmarCommInfo_t i = {.size = sizeof(i)};
+
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    if (info == NULL || info->size < sizeof(*info)) {
+        return gemmar_comm_refuse(comm, gemmarInvalidArgument, "info is NULL or has size %zu",
+                                  info != NULL ? info->size : 0);
+    }
+    /* A finished call may still have sends on the way that are not counted yet. */
+    result = gemmar_workspace_drain(comm, comm->workspace, &comm->last);
+    if (result != gemmarSuccess) {
+        return gemmar_comm_break(comm, result, "%s", comm->last.text);
+    }
+    map = &comm->last_plan.map;
+    i.rank = (int)comm->place.rank;
+    i.nranks = (int)comm->place.ranks;
+    i.node = (int)comm->place.node;
+    i.nodes = (int)comm->place.nodes;
+    i.localRank = (int)comm->place.local;
+    i.localRanks = (int)comm->place.locals;
+    i.epoch = comm->workspace->words->epoch;
+    add_counters(comm, &i);
+    i.workspaceBytes = comm->workspace->layout.bytes;
+    i.chunks = (uint64_t)map->chunks;
+    i.algo = comm->place.nodes == 1 ? gemmarAlgoNone : (gemmarAlgo_t)comm->last_plan.algo;
+    if (map->chunks > 0) {
+        i.wireBytesFormula = (uint64_t)gemmar_map_wire_bytes(
+            map, comm->last_plan.algo == GEMMAR_ALGO_TWO_SHOT, comm->place.node, comm->place.local);
+    }
+    i.size = info->size;
+    *info = i;
+    return gemmarSuccess;
+}

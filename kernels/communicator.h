@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicator: what one rank knows from its creation to its end.
+#ifndef GEMMAR_KERNELS_COMMUNICATOR_H
+#define GEMMAR_KERNELS_COMMUNICATOR_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <gemmar/gemmar.h>
+#include <gemmar/transport.h>
+
+#include "kernels/agree.h"
+#include "kernels/call.h"
+#include "kernels/cpu/executor.h"
+#include "kernels/error.h"
+#include "kernels/settings.h"
+#include "kernels/transport_loader.h"
+#include "transport/log.h"
+
+#define GEMMAR_COMM_MAGIC 0x636f6d6d67656d6dULL
+#define GEMMAR_MAX_RAILS  8
+
+struct gemmar_workspace;
+
+/* Words that other threads write while a call runs; a line of its own each. */
+struct gemmar_comm_words {
+    /* Not 0: leave. Writer: proxy, executor, gemmarCommAbort, gemmar_comm_break (release). Reader:
+     * every wait (acquire). Host memory. */
+    uint64_t abort;
+    char pad0[56];
+    /* Local rank + 1 that was found gone or broken. Writer: the first waiter (acq_rel). Reader: the
+     * calling thread after the call. */
+    uint64_t lost;
+    char pad1[56];
+    uint64_t next_look_ns; /* when the local peers are looked at again; relaxed */
+    char pad2[56];
+};
+
+struct gemmarComm {
+    uint64_t magic;
+    pid_t pid; /* the child of a fork has no threads of ours: it may not use the communicator */
+    gemmarHostBootstrap_t bootstrap;
+    struct gemmar_settings settings;
+    struct gemmar_logger log;
+    void (*user_log)(void *user, int level, const char *text);
+    void *user_log_context;
+
+    struct gemmar_place place;
+    uint32_t *rank_of; /* [nodes * locals] */
+
+    struct gemmar_transport_library library;
+    struct gemmar_transport *transport; /* NULL on one node */
+    uint32_t devices[GEMMAR_MAX_RAILS]; /* [rails] */
+    uint32_t rails;
+    int32_t numa_node;
+
+    struct gemmar_cpu_executor *executor;
+    struct gemmar_comm_words *words;
+    struct gemmar_trouble trouble; /* of the running call */
+
+    /* `lock` guards `error` and the pointer `workspace`, which gemmarCommAbort and
+     * gemmarCommGetAsyncError read from any thread. */
+    pthread_mutex_t lock;
+    struct gemmar_error error; /* the first one; set: broken for good */
+    struct gemmar_workspace *workspace;
+
+    struct gemmar_error last; /* of the serving thread's last call */
+
+    uint64_t wire_bytes, stamp_bytes; /* of closed generations */
+    struct gemmar_plan last_plan;     /* of the last call that ran */
+};
+
+/* Is this a live communicator that the calling process made? The result; the thread's sentence says
+ * no. */
+gemmarResult_t gemmar_comm_usable(const struct gemmarComm *comm);
+
+/* Entry of every collective call: gemmarSuccess, or the first error again. */
+gemmarResult_t gemmar_comm_enter(struct gemmarComm *comm);
+
+/* Mark broken with this sentence, unless it is already: the first error stays. Any thread. Gives
+ * back the first error's result. */
+gemmarResult_t gemmar_comm_break(struct gemmarComm *comm, gemmarResult_t result, const char *format,
+                                 ...) __attribute__((format(printf, 3, 4)));
+
+/* Say in `comm->last` and in the log what is wrong with a call; the communicator stays whole. */
+gemmarResult_t gemmar_comm_refuse(struct gemmarComm *comm, gemmarResult_t result,
+                                  const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* struct gemmar_watch.look: 1 when a local peer is broken or gone. */
+int gemmar_comm_look(void *context, uint32_t waited_for);
+
+/* After gemmar_cpu_run gave -EIO: find the cause and mark the communicator broken with it. */
+gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm);
+
+/* First steps of creation: who is on which node, and do all settings agree. Fills place, rank_of.
+ */
+gemmarResult_t gemmar_comm_meet(struct gemmarComm *comm, struct gemmar_error *error);
+
+/* Load and acquire the transport on every rank; agree on the rails. Two nodes and more. */
+gemmarResult_t gemmar_comm_attach(struct gemmarComm *comm, struct gemmar_error *error);
+
+#endif

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// What breaks a communicator, who notices, and the sentence that says it.
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/communicator.h"
+#include "kernels/workspace.h"
+#include "transport/order.h"
+#include "transport/wait.h"
+
+#define LOOK_EVERY_NS 10000000u /* a look at a peer's process costs two system calls */
+
+gemmarResult_t gemmar_comm_usable(const struct gemmarComm *comm)
+{
+    struct gemmar_error *thread = gemmar_error_thread();
+
+    gemmar_error_clear(thread);
+    if (comm == NULL || comm->magic != GEMMAR_COMM_MAGIC) {
+        return gemmar_error_set(thread, gemmarInvalidArgument, "comm is %s",
+                                comm == NULL ? "NULL" : "not a communicator");
+    }
+    if (comm->pid != getpid()) {
+        return gemmar_error_set(thread, gemmarInvalidUsage,
+                                "the communicator was made by process %d, and this is a child",
+                                (int)comm->pid);
+    }
+    return gemmarSuccess;
+}
+
+/* Under the lock. The sentence reaches the local peers before the flag does. */
+static void tell_local_peers(struct gemmarComm *comm)
+{
+    if (comm->workspace != NULL) {
+        struct gemmar_control *mine = comm->workspace->controls[comm->place.local];
+
+        (void)snprintf(mine->text, sizeof(mine->text), "%s", comm->error.text);
+        gemmar_store_release(&mine->broken, 1);
+    }
+}
+
+gemmarResult_t gemmar_comm_break(struct gemmarComm *comm, gemmarResult_t result, const char *format,
+                                 ...)
+{
+    bool first;
+    va_list args;
+
+    (void)pthread_mutex_lock(&comm->lock);
+    first = comm->error.result == gemmarSuccess;
+    if (first) {
+        va_start(args, format);
+        (void)vsnprintf(comm->error.text, sizeof(comm->error.text), format, args);
+        va_end(args);
+        comm->error.result = result;
+        tell_local_peers(comm);
+    }
+    result = comm->error.result;
+    (void)pthread_mutex_unlock(&comm->lock);
+    gemmar_store_release(&comm->words->abort, 1);
+    if (first) {
+        gemmar_warn(&comm->log, "communicator: %s", comm->error.text);
+    }
+    return result;
+}
+
+gemmarResult_t gemmar_comm_refuse(struct gemmarComm *comm, gemmarResult_t result,
+                                  const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(comm->last.text, sizeof(comm->last.text), format, args);
+    va_end(args);
+    comm->last.result = result;
+    gemmar_warn(&comm->log, "launch: rank %u: %s", comm->place.rank, comm->last.text);
+    return result;
+}
+
+/* The proxy may have broken between two calls, or an executor's wait before a call's end. */
+static gemmarResult_t first_error(struct gemmarComm *comm)
+{
+    struct gemmar_transport_error e = {.size = sizeof(e)};
+    gemmarResult_t result;
+
+    if (gemmar_load_acquire(&comm->words->abort) == 0) {
+        return gemmarSuccess;
+    }
+    (void)pthread_mutex_lock(&comm->lock);
+    result = comm->error.result;
+    if (result == gemmarSuccess && comm->workspace != NULL && comm->workspace->channel != NULL) {
+        comm->library.table->channel_error(comm->workspace->channel, &e);
+    }
+    (void)pthread_mutex_unlock(&comm->lock);
+    if (e.code != 0) {
+        return gemmar_comm_break(comm, gemmarRemoteError, "%s", e.text);
+    }
+    return result;
+}
+
+gemmarResult_t gemmar_comm_enter(struct gemmarComm *comm)
+{
+    gemmarResult_t result = gemmar_comm_usable(comm);
+
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    gemmar_error_clear(&comm->last);
+    return first_error(comm);
+}
+
+gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncError)
+{
+    gemmarResult_t result = gemmar_comm_usable(comm);
+
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    if (asyncError == NULL) {
+        return gemmar_error_set(gemmar_error_thread(), gemmarInvalidArgument, "asyncError is NULL");
+    }
+    *asyncError = first_error(comm);
+    return gemmarSuccess;
+}
+
+gemmarResult_t gemmarCommAbort(gemmarComm_t comm)
+{
+    gemmarResult_t result = gemmar_comm_usable(comm);
+
+    if (result == gemmarSuccess) {
+        (void)gemmar_comm_break(comm, gemmarInvalidUsage, "rank %u: gemmarCommAbort was called",
+                                comm->place.rank);
+    }
+    return result;
+}
+
+const char *gemmarGetLastError(gemmarComm_t comm)
+{
+    if (comm == NULL || comm->magic != GEMMAR_COMM_MAGIC || comm->pid != getpid()) {
+        return gemmar_error_thread()->text;
+    }
+    (void)pthread_mutex_lock(&comm->lock);
+    if (comm->error.result != gemmarSuccess) {
+        comm->last = comm->error;
+    }
+    (void)pthread_mutex_unlock(&comm->lock);
+    return comm->last.text;
+}
+
+int gemmar_comm_look(void *context, uint32_t waited_for)
+{
+    struct gemmarComm *comm = context;
+    struct gemmar_workspace *w = comm->workspace;
+    uint64_t now = gemmar_now_ns(), next = gemmar_load_relaxed(&comm->words->next_look_ns);
+
+    (void)waited_for; /* a call needs all of them, whoever is waited for now */
+    if (now < next || !gemmar_claim(&comm->words->next_look_ns, next, now + LOOK_EVERY_NS)) {
+        return 0;
+    }
+    for (uint32_t g = 0; g < comm->place.locals; g++) {
+        if (g != comm->place.local &&
+            (gemmar_load_acquire(&w->controls[g]->broken) != 0 ||
+             (w->visible[g] && gemmar_process_gone(&w->controls[g]->process)))) {
+            (void)gemmar_claim(&comm->words->lost, 0, g + 1);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static const char *stage_name(uint32_t stage)
+{
+    static const char *const names[] = {"no stage", "gemm_tile",    "intra_reduce", "fifo_push",
+                                        "arrival",  "inter_reduce", "publish"};
+
+    return stage < sizeof(names) / sizeof(names[0]) ? names[stage] : "an unknown stage";
+}
+
+static uint32_t node_of(const struct gemmarComm *comm, uint32_t rank)
+{
+    uint32_t i = 0;
+
+    while (i + 1 < comm->place.ranks && comm->rank_of[i] != rank) {
+        i++;
+    }
+    return i / comm->place.locals;
+}
+
+/* Over which path the waited-for rank would have answered. */
+static void say_path(struct gemmarComm *comm, const struct gemmar_trouble *t, char *out,
+                     size_t bytes)
+{
+    uint32_t node = node_of(comm, t->rank);
+
+    if (node != comm->place.node) {
+        uint32_t qp = comm->library.table->channel_qp(
+            comm->workspace->channel, gemmar_network_peer(comm, node), (uint32_t)t->slot);
+
+        (void)snprintf(out, bytes, "rank %u (node %u) qp 0x%x", t->rank, node, qp);
+    } else if (t->rank == comm->place.rank) {
+        (void)snprintf(out, bytes, "its own %s",
+                       t->stage == GEMMAR_STAGE_FIFO_PUSH      ? "proxy"
+                       : t->stage == GEMMAR_STAGE_INTER_REDUCE ? "intra_reduce"
+                                                               : "stages");
+    } else {
+        (void)snprintf(out, bytes, "rank %u (same node, shared memory, no qp)", t->rank);
+    }
+}
+
+/* Which local peer ended the wait, and its own sentence if it had one. */
+static void say_lost(struct gemmarComm *comm, char *out, size_t bytes)
+{
+    uint64_t lost = gemmar_load_acquire(&comm->words->lost);
+    const struct gemmar_control *control;
+
+    out[0] = '\0';
+    if (lost == 0) {
+        return;
+    }
+    control = comm->workspace->controls[lost - 1];
+    if (gemmar_load_acquire(&control->broken) != 0) {
+        (void)snprintf(out, bytes, "; rank %" PRIu64 " left first: %.400s", control->rank,
+                       control->text);
+    } else {
+        (void)snprintf(out, bytes, "; rank %" PRIu64 " (process %" PRIu64 ") is gone",
+                       control->rank, control->process.pid);
+    }
+}
+
+gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
+{
+    const struct gemmar_trouble *t = &comm->trouble;
+    struct gemmar_transport_error e = {.size = sizeof(e)};
+    char path[96], lost[480];
+
+    if (comm->workspace->channel != NULL) {
+        comm->library.table->channel_error(comm->workspace->channel, &e);
+    }
+    if (gemmar_load_acquire(&t->complete) == 0) { /* no wait of ours gave up: somebody else did */
+        return e.code != 0
+                   ? gemmar_comm_break(comm, gemmarRemoteError, "%s", e.text)
+                   : gemmar_comm_break(comm, gemmarInternalError,
+                                       "rank %u left the call without a reason", comm->place.rank);
+    }
+    say_path(comm, t, path, sizeof(path));
+    say_lost(comm, lost, sizeof(lost));
+    return gemmar_comm_break(comm, gemmarRemoteError,
+                             "rank %u (node %u) stage %s: waited %.3f s for %s, slot %" PRIu64
+                             ": expected %" PRIu64 ", saw %" PRIu64 "%s%s%.300s",
+                             comm->place.rank, comm->place.node, stage_name(t->stage),
+                             (double)t->waited_ns * 1e-9, path, t->slot, t->expected, t->seen, lost,
+                             e.code != 0 ? "; transport: " : "", e.code != 0 ? e.text : "");
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls: checks, plan, workspace, executor, result.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gemmar/gemmar.h>
+
+#include "kernels/arguments.h"
+#include "kernels/communicator.h"
+#include "kernels/workspace.h"
+#include "transport/order.h"
+
+/* What all ranks must pass alike; compared when the communicator checks its calls. */
+struct call_facts {
+    int64_t m, n, k;
+    uint64_t epoch;
+    uint32_t dtype;
+    float alpha, beta;
+    uint32_t bias; /* 1: there is one */
+};
+
+static bool same_float(float a, float b)
+{
+    return memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+static const char *difference(const struct call_facts *a, const struct call_facts *b)
+{
+    return a->m != b->m                      ? "M"
+           : a->n != b->n                    ? "N"
+           : a->k != b->k                    ? "K"
+           : a->dtype != b->dtype            ? "datatype"
+           : !same_float(a->alpha, b->alpha) ? "alpha"
+           : !same_float(a->beta, b->beta)   ? "beta"
+           : a->bias != b->bias              ? "bias"
+           : a->epoch != b->epoch            ? "history of calls"
+                                             : NULL;
+}
+
+/* Collective: all ranks refuse a call that one of them refuses, or that differs. */
+static gemmarResult_t compare_calls(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
+                                    const struct gemmar_operands *o, struct gemmar_error *error)
+{
+    struct call_facts *all = calloc(comm->place.ranks, sizeof(*all)), mine = {0};
+    gemmarResult_t result;
+
+    if (all == NULL) {
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    if (error->result == gemmarSuccess) {
+        mine = (struct call_facts){args->M,  args->N,  args->K, comm->workspace->words->epoch,
+                                   o->dtype, o->alpha, o->beta, args->bias != NULL};
+    }
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_CALL, error, &mine, sizeof(mine), all);
+    for (uint32_t r = 1; result == gemmarSuccess && r < comm->place.ranks; r++) {
+        const char *what = difference(&all[0], &all[r]);
+
+        if (what != NULL) {
+            result = gemmar_error_set(
+                error, gemmarInvalidUsage,
+                "rank %u calls with another %s than rank 0: M %lld N %lld K %lld datatype %d and "
+                "M %lld N %lld K %lld datatype %d",
+                r, what, (long long)all[r].m, (long long)all[r].n, (long long)all[r].k,
+                (int)all[r].dtype, (long long)all[0].m, (long long)all[0].n, (long long)all[0].k,
+                (int)all[0].dtype);
+        }
+    }
+    free(all);
+    return result;
+}
+
+static gemmarResult_t make_plan(struct gemmarComm *comm, int64_t m, int64_t n, uint32_t dtype,
+                                struct gemmar_plan *out, struct gemmar_error *error)
+{
+    struct gemmar_plan_facts facts =
+        gemmar_settings_facts(&comm->settings, comm->place.nodes, comm->place.locals);
+    char why[256];
+
+    if (gemmar_plan_make(m, n, dtype, &facts, out, why, sizeof(why)) != 0) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "%s", why);
+    }
+    return gemmarSuccess;
+}
+
+/* Grow if the plan needs it: every rank comes to the same answer, having had the same calls. */
+static gemmarResult_t make_room(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                                struct gemmar_error *error)
+{
+    struct gemmar_capacity need = gemmar_plan_capacity(plan);
+
+    if (gemmar_capacity_holds(&comm->workspace->layout.capacity, &need)) {
+        return gemmarSuccess;
+    }
+    return gemmar_workspace_grow(comm, &need, error);
+}
+
+static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                      const struct gemmar_operands *operands, struct gemmar_call *call)
+{
+    memset(call, 0, sizeof(*call));
+    call->map = plan->map;
+    call->place = comm->place;
+    call->operands = *operands;
+    call->algo = plan->algo;
+    call->plan = gemmar_plan_local(plan, comm->settings.ctas);
+    call->rank_of = comm->rank_of;
+    gemmar_workspace_fill(comm, comm->workspace, call);
+    memset(&comm->trouble, 0, sizeof(comm->trouble));
+    call->watch = (struct gemmar_watch){
+        .abort_word = &comm->words->abort,
+        .trouble = &comm->trouble,
+        .timeout_ns = comm->settings.timeout_ns,
+        .look = gemmar_comm_look,
+        .look_context = comm,
+    };
+}
+
+static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                          const struct gemmar_operands *operands)
+{
+    struct gemmar_call call;
+    int rc;
+
+    fill_call(comm, plan, operands, &call);
+    comm->last_plan = *plan;
+    rc = gemmar_cpu_run(comm->executor, &call);
+    switch (-rc) {
+    case 0: return gemmarSuccess;
+    case EIO: return gemmar_comm_explain(comm);
+    case EBUSY:
+        return gemmar_comm_break(comm, gemmarInvalidUsage,
+                                 "rank %u: two calls ran on one communicator at once",
+                                 comm->place.rank);
+    default: /* the other ranks are in the call already */
+        return gemmar_comm_break(comm, gemmarSystemError, "rank %u: the call could not start: %s",
+                                 comm->place.rank, strerror(-rc));
+    }
+}
+
+/* Everything before the executor. Success with chunks 0 in `plan`: there is nothing to do. */
+static gemmarResult_t prepare(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
+                              gemmarStream_t stream, struct gemmar_plan *plan,
+                              struct gemmar_operands *operands, struct gemmar_error *error)
+{
+    gemmarResult_t result = gemmar_arguments_check(args, operands, error);
+
+    if (result == gemmarSuccess && stream != NULL) {
+        result = gemmar_error_set(error, gemmarInvalidArgument,
+                                  "stream must be NULL on a CPU communicator");
+    }
+    if (result == gemmarSuccess) {
+        result = make_plan(comm, args->M, args->N, operands->dtype, plan, error);
+    }
+    if (comm->settings.check != 0) {
+        result = compare_calls(comm, args, operands, error);
+    }
+    if (result == gemmarSuccess && plan->map.chunks > 0) {
+        result = make_room(comm, plan, error);
+    }
+    return result;
+}
+
+/* A call that was not run. */
+static gemmarResult_t refuse(struct gemmarComm *comm, const struct gemmar_error *error)
+{
+    return error->fatal ? gemmar_comm_break(comm, error->result, "rank %u: %s", comm->place.rank,
+                                            error->text)
+                        : gemmar_comm_refuse(comm, error->result, "%s", error->text);
+}
+
+gemmarResult_t gemmar_fused_ex(const gemmarFusedArgs_t *args, gemmarComm_t comm,
+                               gemmarStream_t stream)
+{
+    struct gemmar_error error = {.result = gemmarSuccess};
+    struct gemmar_operands operands;
+    struct gemmar_plan plan;
+    gemmarResult_t result = gemmar_comm_enter(comm);
+
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    result = prepare(comm, args, stream, &plan, &operands, &error);
+    if (result != gemmarSuccess) {
+        return refuse(comm, &error);
+    }
+    return plan.map.chunks == 0 ? gemmarSuccess : run(comm, &plan, &operands);
+}
+
+gemmarResult_t gemmar_fused(const void *A, const void *B, void *C, int64_t M, int64_t N, int64_t K,
+                            gemmarDataType_t datatype, gemmarComm_t comm, gemmarStream_t stream)
+{
+    gemmarFusedArgs_t args = {
+        .size = sizeof(args),
+        .A = A,
+        .B = B,
+        .C = C,
+        .M = M,
+        .N = N,
+        .K = K,
+        .datatype = datatype,
+        .alpha = 1.0f,
+    };
+
+    return gemmar_fused_ex(&args, comm, stream);
+}
+
+gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_t K,
+                                 gemmarDataType_t datatype)
+{
+    struct gemmar_error error = {.result = gemmarSuccess};
+    struct gemmar_plan plan;
+    uint32_t dtype;
+    gemmarResult_t result = gemmar_comm_enter(comm);
+
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    result = gemmar_arguments_shape(M, N, K, datatype, &dtype, &error);
+    if (result == gemmarSuccess) {
+        result = make_plan(comm, M, N, dtype, &plan, &error);
+    }
+    if (result == gemmarSuccess && plan.map.chunks > 0) {
+        result = make_room(comm, &plan, &error);
+    }
+    return result == gemmarSuccess ? result : refuse(comm, &error);
+}
+
+static gemmarResult_t workspace_bytes(int64_t m, int64_t n, int64_t k, gemmarDataType_t datatype,
+                                      uint32_t nodes, uint32_t locals, const gemmarConfig_t *config,
+                                      size_t *bytes, struct gemmar_error *error)
+{
+    struct gemmar_logger log = {.level = GEMMAR_LOG_WARN};
+    struct gemmar_settings *settings = malloc(sizeof(*settings));
+    struct gemmar_capacity first, need;
+    struct gemmar_plan_facts facts;
+    struct gemmar_plan plan;
+    uint32_t dtype;
+    char why[256];
+    gemmarResult_t result;
+
+    if (settings == NULL) {
+        return gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    result = gemmar_arguments_shape(m, n, k, datatype, &dtype, error);
+    if (result == gemmarSuccess) {
+        result = gemmar_settings_make(settings, config, NULL, &log, error);
+    }
+    if (result == gemmarSuccess) {
+        result = gemmar_workspace_first(settings, nodes, locals, &first, error);
+    }
+    if (result == gemmarSuccess) {
+        facts = gemmar_settings_facts(settings, nodes, locals);
+        if (gemmar_plan_make(m, n, dtype, &facts, &plan, why, sizeof(why)) != 0) {
+            result = gemmar_error_set(error, gemmarInvalidArgument, "%s", why);
+        }
+    }
+    if (result == gemmarSuccess) {
+        need = gemmar_plan_capacity(&plan);
+        need = gemmar_capacity_max(&first, &need);
+        *bytes = gemmar_layout_make(&need, nodes, locals).bytes;
+    }
+    free(settings);
+    return result;
+}
+
+gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K, gemmarDataType_t datatype,
+                                    int nodes, int ranksPerNode, const gemmarConfig_t *config,
+                                    size_t *bytes)
+{
+    struct gemmar_error *error = gemmar_error_thread();
+
+    gemmar_error_clear(error);
+    if (nodes < 1 || nodes > GEMMAR_MAX_NODES || ranksPerNode < 1 ||
+        ranksPerNode > GEMMAR_MAX_LOCAL_RANKS || bytes == NULL) {
+        return gemmar_error_set(error, gemmarInvalidArgument,
+                                "nodes %d ranksPerNode %d: 1..%d and 1..%d; bytes %s", nodes,
+                                ranksPerNode, GEMMAR_MAX_NODES, GEMMAR_MAX_LOCAL_RANKS,
+                                bytes != NULL ? "given" : "NULL");
+    }
+    return workspace_bytes(M, N, K, datatype, (uint32_t)nodes, (uint32_t)ranksPerNode, config,
+                           bytes, error);
+}

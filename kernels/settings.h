@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of a communicator: the caller's config over the knobs.
+#ifndef GEMMAR_KERNELS_SETTINGS_H
+#define GEMMAR_KERNELS_SETTINGS_H
+
+#include <stdint.h>
+
+#include <gemmar/gemmar.h>
+
+#include "kernels/error.h"
+#include "kernels/plan.h"
+#include "transport/env.h"
+#include "transport/log.h"
+
+/* Members down to `signal` must be equal on all ranks. */
+struct gemmar_settings {
+    uint64_t algo; /* enum gemmar_algo, 0: the plan chooses */
+    uint64_t tile_m, tile_n, chunk;
+    uint64_t timeout_ns;
+    uint64_t check;
+    uint64_t epoch_start;
+    uint64_t signal; /* enum gemmar_signal_mode */
+
+    uint32_t ctas;
+    uint32_t ring_entries;
+    char transport[GEMMAR_KNOB_TEXT_BYTES]; /* path, or "" */
+    char node[256];                         /* text that tells nodes apart */
+};
+
+/* The agreed members, by name, for the comparison between ranks. */
+#define GEMMAR_SETTINGS_AGREED(X)                                                                  \
+    X(algo, "algo")                                                                                \
+    X(tile_m, "tile_m")                                                                            \
+    X(tile_n, "tile_n")                                                                            \
+    X(chunk, "chunk")                                                                              \
+    X(timeout_ns, "timeout (ns)")                                                                  \
+    X(check, "check")                                                                              \
+    X(epoch_start, "GEMMAR_EPOCH_START")                                                           \
+    X(signal, "GEMMAR_SIGNAL")
+
+/* Knobs, then `config` (may be NULL) over them. Sets log->level. `node_text` may be NULL. The
+ * result; `error` says what is wrong. */
+gemmarResult_t gemmar_settings_make(struct gemmar_settings *out, const gemmarConfig_t *config,
+                                    const char *node_text, struct gemmar_logger *log,
+                                    struct gemmar_error *error);
+
+/* What the plan may know. */
+struct gemmar_plan_facts gemmar_settings_facts(const struct gemmar_settings *settings,
+                                               uint32_t nodes, uint32_t locals);
+
+/* The wire type of a public data type; -EINVAL for any other value. */
+int gemmar_settings_dtype(gemmarDataType_t datatype, uint32_t *out_dtype);
+
+#endif

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// A workspace generation: opening, growing, closing.
+#include "kernels/workspace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/dtype.h"
+#include "transport/order.h"
+
+/* The shape that fits without growth. */
+#define FIRST_M 64
+#define FIRST_N 1024
+
+gemmarResult_t gemmar_workspace_first(const struct gemmar_settings *settings, uint32_t nodes,
+                                      uint32_t locals, struct gemmar_capacity *out,
+                                      struct gemmar_error *error)
+{
+    struct gemmar_plan_facts facts = gemmar_settings_facts(settings, nodes, locals);
+    struct gemmar_plan plan;
+    char why[256];
+    int rc = gemmar_plan_make(FIRST_M, FIRST_N, GEMMAR_DTYPE_FP32, &facts, &plan, why, sizeof(why));
+
+    if (rc != 0) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "config: %s", why);
+    }
+    *out = gemmar_plan_capacity(&plan);
+    return gemmarSuccess;
+}
+
+static void begin_segment(struct gemmarComm *comm, struct gemmar_workspace *w, uint64_t epoch)
+{
+    char *base = w->segments[comm->place.local].base;
+    struct gemmar_control *control = (struct gemmar_control *)base;
+
+    control->process = gemmar_process_self();
+    control->rank = comm->place.rank;
+    w->words = (struct gemmar_words *)(base + w->layout.words);
+    w->words->epoch = epoch;
+}
+
+static void create_own(struct gemmarComm *comm, struct gemmar_workspace *w, uint64_t epoch,
+                       struct gemmar_error *error)
+{
+    char why[256];
+    int rc;
+
+    if (error->result != gemmarSuccess) {
+        return;
+    }
+    rc = gemmar_segment_create(w->layout.bytes, &w->segments[comm->place.local], why, sizeof(why));
+    if (rc != 0) {
+        gemmar_warn(&comm->log, "fabric_shm: %s", why);
+        (void)gemmar_error_set(error, gemmarSystemError, "%s", why);
+        return;
+    }
+    begin_segment(comm, w, epoch);
+}
+
+/* names: [ranks][GEMMAR_SEGMENT_NAME_BYTES]. */
+static void map_peers(struct gemmarComm *comm, struct gemmar_workspace *w, const char *names,
+                      struct gemmar_error *error)
+{
+    char why[256];
+
+    for (uint32_t g = 0; g < comm->place.locals; g++) {
+        uint32_t rank = comm->rank_of[comm->place.node * comm->place.locals + g];
+        const char *name = names + (size_t)rank * GEMMAR_SEGMENT_NAME_BYTES;
+        int rc = g == comm->place.local
+                     ? 0
+                     : gemmar_segment_map(name, w->layout.bytes, &w->segments[g], why, sizeof(why));
+
+        if (rc != 0) {
+            gemmar_warn(&comm->log, "fabric_shm: rank %u: %s", rank, why);
+            (void)gemmar_error_set(error, gemmarSystemError, "local rank %u (rank %u): %s", g, rank,
+                                   why);
+            return;
+        }
+        w->controls[g] = (struct gemmar_control *)w->segments[g].base;
+        w->visible[g] = gemmar_process_visible(&w->controls[g]->process);
+    }
+}
+
+static gemmarResult_t open_fabric(struct gemmarComm *comm, struct gemmar_workspace *w,
+                                  uint64_t epoch, struct gemmar_error *error)
+{
+    struct gemmar_segment *own = &w->segments[comm->place.local];
+    char *names = calloc(comm->place.ranks, GEMMAR_SEGMENT_NAME_BYTES);
+    gemmarResult_t result;
+
+    if (names == NULL) {
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    } else {
+        create_own(comm, w, epoch, error);
+    }
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_SEGMENT, error, own->name,
+                          GEMMAR_SEGMENT_NAME_BYTES, names);
+    if (result == gemmarSuccess) {
+        map_peers(comm, w, names, error);
+        result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_MAPPED, error, NULL, 0, NULL);
+    }
+    gemmar_segment_unlink(own);
+    free(names);
+    return result;
+}
+
+static void network_failed(struct gemmar_error *error, const char *step, int rc)
+{
+    const char *noted = gemmar_error_noted();
+
+    (void)gemmar_error_set(error, gemmar_error_result(rc), "%s: %s", step,
+                           noted[0] != '\0' ? noted : strerror(-rc));
+}
+
+/* Blobs of all ranks are gathered by all, though each needs only those of its peers: one step
+ * instead of one for each pair. */
+static gemmarResult_t open_network(struct gemmarComm *comm, struct gemmar_workspace *w,
+                                   uint64_t epoch, struct gemmar_error *error)
+{
+    size_t bytes = (size_t)(comm->place.nodes - 1) * GEMMAR_CONNECT_BLOB_BYTES;
+    char *mine = calloc(comm->place.ranks + 1u, bytes), *all = mine != NULL ? mine + bytes : NULL;
+    gemmarResult_t result;
+    int rc = mine != NULL ? 0 : -ENOMEM;
+
+    gemmar_error_note("");
+    if (rc == 0) {
+        rc = gemmar_network_open(comm, w, epoch);
+    }
+    if (rc == 0) {
+        rc = gemmar_network_blobs(comm, w, mine);
+    }
+    if (rc != 0) {
+        network_failed(error, "opening the channel failed", rc);
+    }
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_BLOBS, error, mine, bytes, all);
+    if (result == gemmarSuccess) {
+        rc = gemmar_network_connect(comm, w, all);
+        if (rc != 0) {
+            network_failed(error, "connecting the channel failed", rc);
+        }
+    }
+    free(mine);
+    return result;
+}
+
+gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
+                                     const struct gemmar_capacity *capacity, uint64_t epoch,
+                                     struct gemmar_workspace *old, struct gemmar_workspace **out,
+                                     struct gemmar_error *error)
+{
+    struct gemmar_workspace none = {0}, *w = calloc(1, sizeof(*w));
+    gemmarResult_t result;
+
+    if (w == NULL) { /* take part in the first step, so that all ranks leave it */
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+        return open_fabric(comm, &none, epoch, error);
+    }
+    w->layout = gemmar_layout_make(capacity, comm->place.nodes, comm->place.locals);
+    result = open_fabric(comm, w, epoch, error);
+    if (result == gemmarSuccess && comm->place.nodes > 1) {
+        result = open_network(comm, w, epoch, error);
+    }
+    if (result == gemmarSuccess) {
+        if (error->result == gemmarSuccess && old != NULL) {
+            (void)gemmar_workspace_drain(comm, old, error);
+        }
+        result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_STARTED, error, NULL, 0, NULL);
+    }
+    if (result != gemmarSuccess) {
+        gemmar_workspace_close(comm, w);
+        return result;
+    }
+    gemmar_info(&comm->log, "workspace: rank %u opened %" PRIu64 " bytes at epoch %" PRIu64,
+                comm->place.rank, w->layout.bytes, epoch);
+    *out = w;
+    return gemmarSuccess;
+}
+
+void gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    gemmar_network_close(comm, w);
+    for (uint32_t g = 0; g < GEMMAR_MAX_LOCAL_RANKS; g++) {
+        gemmar_segment_close(&w->segments[g]);
+    }
+    free(w);
+}
+
+gemmarResult_t gemmar_workspace_drain(struct gemmarComm *comm, struct gemmar_workspace *w,
+                                      struct gemmar_error *error)
+{
+    struct gemmar_transport_error e = {.size = sizeof(e)};
+    int rc;
+
+    if (w->channel == NULL) {
+        return gemmarSuccess;
+    }
+    rc = comm->library.table->channel_drain(w->channel, gemmar_load_acquire(&w->words->ticket),
+                                            comm->settings.timeout_ns);
+    if (rc == 0) {
+        return gemmarSuccess;
+    }
+    comm->library.table->channel_error(w->channel, &e);
+    return gemmar_error_set(error, gemmarRemoteError, "draining the sends failed: %s",
+                            e.code != 0 ? e.text : strerror(-rc));
+}
+
+/* What of a generation the ranks must have alike before they open the next one. */
+struct growth {
+    uint64_t epoch;
+    struct gemmar_capacity capacity;
+};
+
+static gemmarResult_t same_growth(struct gemmarComm *comm, const struct growth *mine,
+                                  struct gemmar_error *error)
+{
+    struct growth *all = calloc(comm->place.ranks, sizeof(*all));
+    gemmarResult_t result;
+
+    if (all == NULL) {
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_GROW, error, mine, sizeof(*mine), all);
+    for (uint32_t r = 1; result == gemmarSuccess && r < comm->place.ranks; r++) {
+        if (memcmp(&all[r], &all[0], sizeof(*all)) != 0) {
+            result = gemmar_error_set(error, gemmarInvalidUsage,
+                                      "rank %u calls with another shape, type or history than rank "
+                                      "0: output of %" PRIu64 " and %" PRIu64
+                                      " bytes, epoch %" PRIu64 " and %" PRIu64,
+                                      r, all[r].capacity.partial_bytes,
+                                      all[0].capacity.partial_bytes, all[r].epoch, all[0].epoch);
+        }
+    }
+    free(all);
+    return result;
+}
+
+gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemmar_capacity *need,
+                                     struct gemmar_error *error)
+{
+    struct gemmar_workspace *old = comm->workspace, *grown = NULL;
+    uint64_t epoch = old->words->epoch;
+    struct growth mine = {.epoch = epoch,
+                          .capacity = gemmar_capacity_max(&old->layout.capacity, need)};
+    gemmarResult_t result = same_growth(comm, &mine, error);
+
+    if (result == gemmarSuccess) {
+        result = gemmar_workspace_open(comm, &mine.capacity, epoch, old, &grown, error);
+    }
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    (void)pthread_mutex_lock(&comm->lock);
+    comm->workspace = grown;
+    (void)pthread_mutex_unlock(&comm->lock);
+    if (old->channel != NULL) {
+        struct gemmar_channel_counters c = {.size = sizeof(c)};
+
+        comm->library.table->channel_counters(old->channel, &c);
+        comm->wire_bytes += c.data_bytes;
+        comm->stamp_bytes += c.stamp_bytes;
+    }
+    /* All ranks have drained it and nothing on a CPU can hold it: no peer has a use for it. */
+    gemmar_workspace_close(comm, old);
+    return gemmarSuccess;
+}
+
+void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_workspace *w,
+                           struct gemmar_call *call)
+{
+    const struct gemmar_layout *l = &w->layout;
+    char *own = w->segments[comm->place.local].base;
+
+    for (uint32_t g = 0; g < comm->place.locals; g++) {
+        char *base = w->segments[g].base;
+
+        call->locals[g] = (struct gemmar_local_view){
+            .partial = base + l->partial,
+            .out = base + l->out,
+            .ready = (uint64_t *)(base + l->ready),
+            .published = (uint64_t *)(base + l->published),
+        };
+    }
+    call->words = (struct gemmar_rank_words){
+        .epoch = &w->words->epoch,
+        .busy = &w->words->busy,
+        .tiles_done = (uint64_t *)(own + l->tiles_done),
+        .staged = (uint64_t *)(own + l->staged),
+        .ctas_done = &w->words->ctas_done,
+    };
+    call->net.ticket = &w->words->ticket;
+    call->net.heads = w->words->heads;
+    if (comm->place.nodes <= 1) {
+        return;
+    }
+    for (uint32_t parity = 0; parity < 2; parity++) {
+        call->net.staging[parity] = own + l->data + l->staging[parity];
+        call->net.result[parity] = own + l->data + l->result[parity];
+        call->net.recv[parity] = w->recv[parity];
+        call->net.arrival[parity] = w->arrival[parity];
+    }
+    call->net.staging_stride = l->staging_stride;
+    call->net.ring = w->ring;
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A workspace generation: the segments of a node's ranks, this rank's channel, words and stamps.
+//
+// Growth opens a new generation, collectively and host-synchronously, by the code path that opens
+// the first one. A generation that cannot be opened on one rank is closed again on all of them.
+#ifndef GEMMAR_KERNELS_WORKSPACE_H
+#define GEMMAR_KERNELS_WORKSPACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/communicator.h"
+#include "kernels/fabric_shm.h"
+#include "kernels/layout.h"
+
+struct gemmar_workspace {
+    struct gemmar_layout layout;
+    struct gemmar_segment segments[GEMMAR_MAX_LOCAL_RANKS]; /* [locals]; mine is [local] */
+    struct gemmar_control *controls[GEMMAR_MAX_LOCAL_RANKS];
+    bool visible[GEMMAR_MAX_LOCAL_RANKS]; /* the peer's process can be looked at */
+    struct gemmar_words *words;
+
+    /* Two nodes and more. */
+    struct gemmar_channel *channel;
+    struct gemmar_fifo_ring ring;
+    const void **recv[2];        /* [routes] */
+    const uint64_t **arrival[2]; /* [routes] */
+};
+
+/* The capacity of the first generation: small shapes run without growth. */
+gemmarResult_t gemmar_workspace_first(const struct gemmar_settings *settings, uint32_t nodes,
+                                      uint32_t locals, struct gemmar_capacity *out,
+                                      struct gemmar_error *error);
+
+/* Collective. Opens a generation of this capacity, whose first epoch is `epoch`; `old` (may be
+ * NULL) has been drained on all ranks when this succeeds, and is the caller's to close. */
+gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
+                                     const struct gemmar_capacity *capacity, uint64_t epoch,
+                                     struct gemmar_workspace *old, struct gemmar_workspace **out,
+                                     struct gemmar_error *error);
+
+/* Never waits for a peer. NULL is legal. */
+void gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *workspace);
+
+/* Collective. Make the communicator's workspace hold `need`. */
+gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemmar_capacity *need,
+                                     struct gemmar_error *error);
+
+/* Wait until every command is retired; what the transport said if it fails. */
+gemmarResult_t gemmar_workspace_drain(struct gemmarComm *comm, struct gemmar_workspace *workspace,
+                                      struct gemmar_error *error);
+
+/* The workspace's part of a call: local views, network view, words. */
+void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_workspace *workspace,
+                           struct gemmar_call *call);
+
+/* The channel's side of opening, in kernels/network.c: none of them waits for a peer. `blobs` is
+ * [nodes - 1] for the peers, and for connecting [ranks][nodes - 1]. */
+int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *workspace,
+                        uint64_t epoch);
+int gemmar_network_blobs(struct gemmarComm *comm, struct gemmar_workspace *workspace, char *blobs);
+int gemmar_network_connect(struct gemmarComm *comm, struct gemmar_workspace *workspace,
+                           const char *blobs);
+void gemmar_network_close(struct gemmarComm *comm, struct gemmar_workspace *workspace);
+
+/* Index of peer node `node` among the channel's peers, and back. */
+uint32_t gemmar_network_peer(const struct gemmarComm *comm, uint32_t node);
+
+#endif

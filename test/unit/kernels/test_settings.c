@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The config over the knobs; what is refused.
+#include <stdlib.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "kernels/settings.h"
+
+static struct gemmar_settings settings;
+static struct gemmar_error error;
+
+static gemmarResult_t make(const gemmarConfig_t *config, const char *node)
+{
+    struct gemmar_logger log = {.level = GEMMAR_LOG_WARN};
+
+    gemmar_error_clear(&error);
+    return gemmar_settings_make(&settings, config, node, &log, &error);
+}
+
+START_TEST(config_wins_over_knob)
+{
+    gemmarConfig_t config = GEMMAR_CONFIG_INITIALIZER;
+
+    ck_assert_int_eq(setenv("GEMMAR_ALGO", "two-shot", 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_TIMEOUT", "2.5", 1), 0);
+    ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
+    ck_assert_uint_eq(settings.algo, GEMMAR_ALGO_TWO_SHOT);
+    ck_assert_uint_eq(settings.timeout_ns, 2500000000u);
+    config.algo = gemmarAlgoDirect;
+    config.timeoutMs = 7;
+    config.tile_m = 32;
+    ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
+    ck_assert_uint_eq(settings.algo, GEMMAR_ALGO_DIRECT);
+    ck_assert_uint_eq(settings.timeout_ns, 7000000u);
+    ck_assert_uint_eq(settings.tile_m, 32);
+}
+END_TEST
+
+START_TEST(node_text)
+{
+    char text[300];
+
+    ck_assert_int_eq(setenv("NCCL_HOSTID", "from-knob", 1), 0);
+    ck_assert_int_eq(make(NULL, "given"), gemmarSuccess);
+    ck_assert_str_eq(settings.node, "given");
+    ck_assert_int_eq(make(NULL, NULL), gemmarSuccess);
+    ck_assert_str_eq(settings.node, "from-knob");
+    ck_assert_int_eq(unsetenv("NCCL_HOSTID"), 0);
+    ck_assert_int_eq(make(NULL, NULL), gemmarSuccess);
+    ck_assert_uint_gt(strlen(settings.node), 1);
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    ck_assert_int_eq(make(NULL, text), gemmarInvalidArgument);
+}
+END_TEST
+
+START_TEST(bad_configs)
+{
+    gemmarConfig_t config = GEMMAR_CONFIG_INITIALIZER;
+
+    config.magic = 1;
+    ck_assert_int_eq(make(&config, NULL), gemmarInvalidArgument);
+    config = (gemmarConfig_t)GEMMAR_CONFIG_INITIALIZER;
+    config.algo = (gemmarAlgo_t)9;
+    ck_assert_int_eq(make(&config, NULL), gemmarInvalidArgument);
+    ck_assert_ptr_nonnull(strstr(error.text, "algo 9"));
+    config = (gemmarConfig_t)GEMMAR_CONFIG_INITIALIZER;
+    config.tile_n = 1025;
+    ck_assert_int_eq(make(&config, NULL), gemmarInvalidArgument);
+    config = (gemmarConfig_t)GEMMAR_CONFIG_INITIALIZER;
+    config.version = 20000;
+    ck_assert_int_eq(make(&config, NULL), gemmarInvalidArgument);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("settings");
+    TCase *all = tcase_create("settings");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_test(all, config_wins_over_knob);
+    tcase_add_test(all, node_text);
+    tcase_add_test(all, bad_configs);
+    suite_add_tcase(suite, all);
+    runner = srunner_create(suite);
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
