@@ -8,21 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/build_id.h"
 #include "transport/order.h"
 #include "transport/wait.h"
 
-#define BUILD_ID "gemmar 0.1.0"
-
 /* -- errors ------------------------------------------------------------------------------------ */
 
-bool gemmar_channel_broken(struct gemmar_channel *c)
+int gemmar_channel_code(struct gemmar_channel *c)
 {
-    bool broken;
+    int code;
 
     (void)pthread_mutex_lock(&c->error_lock);
-    broken = c->error.code != 0;
+    code = c->error.code;
     (void)pthread_mutex_unlock(&c->error_lock);
-    return broken;
+    return code;
 }
 
 void gemmar_channel_break(struct gemmar_channel *c, int code, uint32_t peer,
@@ -49,6 +48,7 @@ void gemmar_channel_break(struct gemmar_channel *c, int code, uint32_t peer,
     if (!first) {
         return;
     }
+    gemmar_store_release(&c->broken, 1);
     if (e.peer_rank != UINT32_MAX) {
         gemmar_warn(&c->log, "%s: rank %u peer %u qp 0x%x: %s", e.stage, e.rank, e.peer_rank,
                     e.qp_number, e.text);
@@ -285,7 +285,7 @@ int gemmar_channel_blob(struct gemmar_channel *c, uint32_t peer, void *out_blob)
     b.magic = GEMMAR_WIRE_MAGIC;
     b.version = GEMMAR_WIRE_VERSION;
     b.bytes = sizeof(b);
-    (void)snprintf(b.build, sizeof(b.build), "%s", BUILD_ID);
+    (void)snprintf(b.build, sizeof(b.build), "%s", GEMMAR_BUILD_ID);
     b.rank = c->rank;
     b.to = p->rank;
     b.signal = c->signal;
@@ -325,7 +325,8 @@ static const char *blob_fault(const struct gemmar_channel *c, uint32_t peer,
         return "it is not a connect blob";
     }
     if (b->version != GEMMAR_WIRE_VERSION || b->bytes != sizeof(*b) ||
-        memchr(b->build, '\0', sizeof(b->build)) == NULL || strcmp(b->build, BUILD_ID) != 0) {
+        memchr(b->build, '\0', sizeof(b->build)) == NULL ||
+        strcmp(b->build, GEMMAR_BUILD_ID) != 0) {
         return "it is of another build; all ranks need the same version of the library";
     }
     if (b->rank != p->rank || b->to != c->rank) {
@@ -430,8 +431,10 @@ int gemmar_channel_drain(struct gemmar_channel *c, uint64_t pushed, uint64_t tim
 
     gemmar_wait_init(&wait, timeout_ns != 0 ? timeout_ns : c->timeout_ns);
     while (gemmar_load_acquire(c->fifo.retired) < pushed) {
-        if (gemmar_channel_broken(c)) {
-            return -EIO;
+        int code = gemmar_channel_code(c);
+
+        if (code != 0) {
+            return code;
         }
         if (!gemmar_wait_step(&wait)) {
             gemmar_channel_break(c, -ETIMEDOUT, UINT32_MAX, NULL, "proxy",

@@ -101,7 +101,8 @@ struct gemmar_channel {
 
     pthread_t proxy;
     bool started;
-    uint64_t stop; /* Writer: channel_close (release). Reader: proxy (acquire). Host memory. */
+    uint64_t broken; /* Writer: who breaks it (release). Reader: proxy (acquire). Host memory. */
+    uint64_t stop;   /* Writer: channel_close (release). Reader: proxy (acquire). Host memory. */
 
     /* The first error. Writer: whoever claims `broken` first. Readers: any thread, under the lock.
      */
@@ -129,7 +130,8 @@ void gemmar_channel_break(struct gemmar_channel *channel, int code, uint32_t pee
                           const struct gemmar_channel_qp *qp, const char *stage, const char *format,
                           ...) __attribute__((format(printf, 6, 7)));
 void gemmar_channel_error(struct gemmar_channel *channel, struct gemmar_transport_error *out);
-bool gemmar_channel_broken(struct gemmar_channel *channel);
+/* Code of the first error, 0 while there is none. */
+int gemmar_channel_code(struct gemmar_channel *channel);
 
 /* One turn of the proxy: take commands, post, poll. True when there was something to do. False and
  * a broken channel after an error. Proxy thread, or a test that has not started one. */

@@ -243,8 +243,8 @@ static void *proxy_loop(void *argument)
         if (turn % CHECK_EVERY == 0) {
             check_health(c);
         }
-        if (turn % CHECK_EVERY == 0 && gemmar_channel_broken(c)) {
-            break;
+        if (gemmar_load_acquire(&c->broken) != 0) {
+            break; /* nothing more is sent on a broken channel */
         }
     }
     return NULL;

@@ -170,7 +170,7 @@ struct gemmar_transport_table {
     int (*channel_start)(struct gemmar_channel *channel);
     int (*channel_ring)(struct gemmar_channel *channel, struct gemmar_fifo_ring *out_ring);
     /* Wait until every command pushed before this call is retired, at most timeout_ns (0: the
-     * channel's); `pushed` is the producers' ticket word. */
+     * channel's); `pushed` is the producers' ticket word. The first error's code once broken. */
     int (*channel_drain)(struct gemmar_channel *channel, uint64_t pushed, uint64_t timeout_ns);
     /* The first error; code 0 when there is none. Any thread, also while others use the channel. */
     void (*channel_error)(struct gemmar_channel *channel, struct gemmar_transport_error *out_error);
