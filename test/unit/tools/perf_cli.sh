@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# perf_cli.sh GEMMAR_PERF: launching, checking and failing as a user sees them; prints TAP.
+set -u
+perf=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0 bad=0
+
+# NAME STATUS PATTERN COMMAND...: the exit status, and a line of the output
+expect() {
+    local name=$1 status=$2 pattern=$3 got
+    shift 3
+    number=$((number + 1))
+    timeout 60 "$@" >"$work/out" 2>&1
+    got=$?
+    if [ "$got" -eq "$status" ] && grep -Eq -- "$pattern" "$work/out"; then
+        echo "ok $number - $name"
+    else
+        bad=1
+        echo "not ok $number - $name"
+        echo "# status $got, want $status; no line like: $pattern"
+        sed 's/^/# /' "$work/out"
+    fi
+}
+
+# The output of the last command says its sentence once.
+once() {
+    number=$((number + 1))
+    if [ "$(grep -c '^gemmar_perf:' "$work/out")" -eq 1 ]; then
+        echo "ok $number - one sentence: $1"
+    else
+        bad=1
+        echo "not ok $number - one sentence: $1"
+        sed 's/^/# /' "$work/out"
+    fi
+}
+
+npy() { # FILE DESCR ROWS COLUMNS BYTES
+    head="{'descr': '$2', 'fortran_order': False, 'shape': ($3, $4), }"
+    # shellcheck disable=SC2059
+    printf "\\223NUMPY\\001\\000\\x$(printf %02x ${#head})\\000%s" "$head" >"$1"
+    head -c "$5" /dev/zero >>"$1"
+}
+
+quick=(--iters 3 --warmup 1)
+expect 'two ranks, checked' 0 '^# ok$' \
+    "$perf" --ranks-per-node 2 --check --shapes 1x1x1,33x40x50,0x3x4,3x4x0 "${quick[@]}"
+for dtype in fp16 fp32; do
+    expect "$dtype, weights stored the other way" 0 '^# ok$' \
+        "$perf" --ranks-per-node 3 --check --dtype $dtype --layout nt --shapes 33x40x300 "${quick[@]}"
+done
+expect 'two runs of mixed calls are bit-identical' 0 '^# 2 runs are bit-identical$' \
+    "$perf" --ranks-per-node 2 --mix 30 --runs 2 --skew 200 --shapes 1x1x1,33x40x50,0x3x4,3x4x0
+expect 'a rank with other bits is noticed' 1 'rank 1 holds other bits than rank 0' \
+    env FAKE_GEMMAR=bits "$perf" --ranks-per-node 2 --check --shapes 8x8x8 "${quick[@]}"
+expect 'and counted' 1 '^# FAILED: 1 wrong elements$' \
+    env FAKE_GEMMAR=bits "$perf" --ranks-per-node 2 --mix 1 --shapes 8x8x8
+expect 'a byte too many on the wire is noticed' 1 'the formula says 0' \
+    env FAKE_GEMMAR=wire "$perf" --ranks-per-node 2 --shapes 8x8x8 "${quick[@]}"
+expect 'a failed call is named' 1 'rank 1: gemmar_fused: .*call 2 was asked to fail' \
+    env FAKE_GEMMAR=fail "$perf" --ranks-per-node 2 --check --shapes 8x8x8 "${quick[@]}"
+expect 'a killed rank is named, the rest ends' 1 'rank 1 was ended by signal 9' \
+    env FAKE_GEMMAR=die "$perf" --ranks-per-node 4 --check --shapes 8x8x8 --timeout 2 "${quick[@]}"
+
+expect 'unknown flag' 2 "unknown option '--frob'" "$perf" --frob
+once 'unknown flag'
+expect 'negative size' 2 "'-4' is not a list of sizes" "$perf" --ranks-per-node 2 -m -4
+once 'negative size'
+expect 'no verbs device' 1 'no verbs device.*--hca soft' \
+    env FAKE_GEMMAR=device "$perf" --nodes 2 -m 8 -n 8 -k 8
+once 'no verbs device'
+expect 'no such file' 2 'cannot open /nonexistent.npy' "$perf" --input-a /nonexistent.npy
+once 'no such file'
+npy "$work/a.npy" '<f4' 4 8 128
+npy "$work/b.npy" '<f4' 9 5 180
+npy "$work/d.npy" '<f8' 8 5 320
+npy "$work/good.npy" '<f4' 8 5 160
+expect 'operands from files' 0 '^      4       5       8 .* 0 ' "$perf" --ranks-per-node 2 --check \
+    --input-a "$work/a.npy" --input-b "$work/good.npy" "${quick[@]}"
+expect 'operands that do not fit' 1 'has the shape \(9, 5\), want \(8, 5\)' \
+    "$perf" --ranks-per-node 2 --input-a "$work/a.npy" --input-b "$work/b.npy" "${quick[@]}"
+once 'operands that do not fit'
+expect 'wrong type' 2 "elements of type '<f8'" "$perf" --input-b "$work/d.npy"
+once 'wrong type'
+
+expect 'json' 0 '^# ok$' \
+    "$perf" --ranks-per-node 2 --check --shapes 8x8x8,9x9x9 --json "$work/j" "${quick[@]}"
+expect 'json has one object per line' 0 '^2$' grep -c '^{.*}$' "$work/j"
+if command -v python3 >/dev/null; then
+    expect 'json parses' 0 '^0 nn None$' python3 -c '
+import json, sys
+for line in open(sys.argv[1]):
+    x = json.loads(line)
+    print(x["wrong"], x["layout"], x["speedup"])' "$work/j"
+fi
+expect 'json cannot be written' 1 'cannot write /nonexistent/j' \
+    "$perf" --json /nonexistent/j --shapes 8x8x8
+
+# as single ranks of another launcher, with command lines of their own
+port=$((20000 + RANDOM % 10000))
+alone() { # RANK ARGUMENTS...
+    local rank=$1
+    shift
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$perf" "$@"
+}
+alone 1 --check --shapes 8x8x8 "${quick[@]}" >"$work/one" 2>&1 &
+expect 'ranks started by torchrun' 0 '^# ok$' \
+    env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$perf" --check --shapes 8x8x8 "${quick[@]}"
+wait
+port=$((port + 1))
+alone 1 --shapes 8x8x9 >"$work/one" 2>&1 &
+expect 'ranks with other shapes' 2 'rank 1 was started with shapes that differ' \
+    env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$perf" --shapes 8x8x8
+once 'ranks with other shapes'
+wait
+
+# an interrupt ends everything
+number=$((number + 1))
+"$perf" --ranks-per-node 2 --shapes 64x64x64 --iters 1000000 >"$work/out" 2>&1 &
+parent=$!
+sleep 1
+children=$(ps -o pid= --ppid $parent)
+kill -INT $parent
+wait $parent
+status=$?
+left=$(for c in $children; do kill -0 "$c" 2>/dev/null && echo "$c"; done)
+if [ "$status" -eq 130 ] && [ -n "$children" ] && [ -z "$left" ]; then
+    echo "ok $number - an interrupt ends all ranks"
+else
+    bad=1
+    echo "not ok $number - an interrupt ends all ranks"
+    echo "# status $status, children $children, left $left"
+fi
+echo "1..$number"
+exit $bad
