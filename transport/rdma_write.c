@@ -42,14 +42,17 @@ static int check(struct gemmar_channel *c, const struct gemmar_fifo_request *r)
     return 0;
 }
 
-/* The next work request of the batch, linked into the queue pair's chain. */
+/* The next work request of the batch, linked into the queue pair's chain. What no command ever sets
+ * has been zero since the channel was made: clearing all 128 bytes is a quarter of the work. */
 static struct ibv_send_wr *next_wr(struct gemmar_channel *c, struct gemmar_channel_qp *q)
 {
     struct gemmar_batch *b = &c->batch;
     struct ibv_send_wr *wr = &b->wr[b->used];
 
-    memset(wr, 0, sizeof(*wr));
+    wr->next = NULL;
     wr->sg_list = &b->sge[b->used];
+    wr->num_sge = 0;
+    wr->send_flags = 0;
     wr->wr_id = ++q->built;
     b->used++;
     if (q->chain == NULL) {
