@@ -8,7 +8,7 @@
 
 #include <gemmar/gemmar.h>
 
-#define GEMMAR_SENTENCE_BYTES 768
+#define GEMMAR_SENTENCE_BYTES 1024
 
 struct gemmar_error {
     gemmarResult_t result;

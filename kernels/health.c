@@ -41,28 +41,36 @@ static void tell_local_peers(struct gemmarComm *comm)
     }
 }
 
-gemmarResult_t gemmar_comm_break(struct gemmarComm *comm, gemmarResult_t result, const char *format,
-                                 ...)
+static gemmarResult_t keep(struct gemmarComm *comm, gemmarResult_t result,
+                           enum gemmar_log_level level, const char *text)
 {
     bool first;
-    va_list args;
 
     (void)pthread_mutex_lock(&comm->lock);
     first = comm->error.result == gemmarSuccess;
     if (first) {
-        va_start(args, format);
-        (void)vsnprintf(comm->error.text, sizeof(comm->error.text), format, args);
-        va_end(args);
-        comm->error.result = result;
+        (void)gemmar_error_set(&comm->error, result, "%s", text);
         tell_local_peers(comm);
     }
     result = comm->error.result;
     (void)pthread_mutex_unlock(&comm->lock);
     gemmar_store_release(&comm->words->abort, 1);
     if (first) {
-        gemmar_warn(&comm->log, "communicator: %s", comm->error.text);
+        gemmar_log(&comm->log, level, "communicator: %s", text);
     }
     return result;
+}
+
+gemmarResult_t gemmar_comm_break(struct gemmarComm *comm, gemmarResult_t result, const char *format,
+                                 ...)
+{
+    char text[GEMMAR_SENTENCE_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return keep(comm, result, GEMMAR_LOG_WARN, text);
 }
 
 gemmarResult_t gemmar_comm_refuse(struct gemmarComm *comm, gemmarResult_t result,
@@ -76,6 +84,35 @@ gemmarResult_t gemmar_comm_refuse(struct gemmarComm *comm, gemmarResult_t result
     comm->last.result = result;
     gemmar_warn(&comm->log, "launch: rank %u: %s", comm->place.rank, comm->last.text);
     return result;
+}
+
+/* "rank 3 qp 0x1a stage rdma_write: ..."; "" when the transport has no error. */
+static void say_transport(const struct gemmar_transport_error *e, char *out, size_t bytes)
+{
+    char peer[32] = "no single peer", qp[32] = "no qp";
+
+    out[0] = '\0';
+    if (e->code == 0) {
+        return;
+    }
+    if (e->peer_rank != UINT32_MAX) {
+        (void)snprintf(peer, sizeof(peer), "rank %u", e->peer_rank);
+    }
+    if (e->qp_number != 0) {
+        (void)snprintf(qp, sizeof(qp), "qp 0x%x", e->qp_number);
+    }
+    (void)snprintf(out, bytes, "to %s %s stage %.31s: %.400s", peer, qp, e->stage, e->text);
+}
+
+/* The transport has logged it already. */
+static gemmarResult_t break_with(struct gemmarComm *comm, const struct gemmar_transport_error *e)
+{
+    char text[GEMMAR_SENTENCE_BYTES], part[512];
+
+    say_transport(e, part, sizeof(part));
+    (void)snprintf(text, sizeof(text), "rank %u (node %u) %s", comm->place.rank, comm->place.node,
+                   part);
+    return keep(comm, gemmarRemoteError, GEMMAR_LOG_INFO, text);
 }
 
 /* The proxy may have broken between two calls, or an executor's wait before a call's end. */
@@ -94,7 +131,7 @@ static gemmarResult_t first_error(struct gemmarComm *comm)
     }
     (void)pthread_mutex_unlock(&comm->lock);
     if (e.code != 0) {
-        return gemmar_comm_break(comm, gemmarRemoteError, "%s", e.text);
+        return break_with(comm, &e);
     }
     return result;
 }
@@ -232,23 +269,24 @@ gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
 {
     const struct gemmar_trouble *t = &comm->trouble;
     struct gemmar_transport_error e = {.size = sizeof(e)};
-    char path[96], lost[480];
+    char path[96], lost[480], transport[320];
 
     if (comm->workspace->channel != NULL) {
         comm->library.table->channel_error(comm->workspace->channel, &e);
     }
     if (gemmar_load_acquire(&t->complete) == 0) { /* no wait of ours gave up: somebody else did */
         return e.code != 0
-                   ? gemmar_comm_break(comm, gemmarRemoteError, "%s", e.text)
+                   ? break_with(comm, &e)
                    : gemmar_comm_break(comm, gemmarInternalError,
                                        "rank %u left the call without a reason", comm->place.rank);
     }
     say_path(comm, t, path, sizeof(path));
     say_lost(comm, lost, sizeof(lost));
+    say_transport(&e, transport, sizeof(transport));
     return gemmar_comm_break(comm, gemmarRemoteError,
                              "rank %u (node %u) stage %s: waited %.3f s for %s, slot %" PRIu64
-                             ": expected %" PRIu64 ", saw %" PRIu64 "%s%s%.300s",
+                             ": expected %" PRIu64 ", saw %" PRIu64 "%s%s%s",
                              comm->place.rank, comm->place.node, stage_name(t->stage),
                              (double)t->waited_ns * 1e-9, path, t->slot, t->expected, t->seen, lost,
-                             e.code != 0 ? "; transport: " : "", e.code != 0 ? e.text : "");
+                             e.code != 0 ? "; transport: " : "", transport);
 }
