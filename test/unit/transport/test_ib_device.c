@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device and port discovery, and the event thread.
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "test/unit/transport/fake_verbs.h"
+#include "transport/order.h"
+
+static struct gemmar_ib_device devices[GEMMAR_MAX_DEVICES];
+static uint32_t count;
+
+static int open_all(void)
+{
+    count = 0;
+    return gemmar_ib_devices_open(fake_table(), fake_knobs(), fake_logger(), devices, &count);
+}
+
+static int open_filtered(const char *filter)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    (void)strcpy(knobs->ib_hca, filter);
+    count = 0;
+    return gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count);
+}
+
+static void close_all(void)
+{
+    gemmar_ib_devices_close(devices, count);
+    ck_assert_int_eq(fake.live, 0);
+}
+
+START_TEST(one_port)
+{
+    fake_reset();
+    ck_assert_int_eq(open_all(), 0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(devices[0].name, "fake0");
+    ck_assert_uint_eq(devices[0].speed_mbps, 400000);
+    ck_assert_int_eq(devices[0].gid_index, -1);
+    ck_assert_str_eq(devices[0].pci_path, "");
+    ck_assert_int_eq(devices[0].numa_node, -1);
+    ck_assert(devices[0].dmabuf);
+    ck_assert_int_eq(fake_warnings(), 0);
+    close_all();
+}
+END_TEST
+
+START_TEST(ports_of_a_device_have_different_guids)
+{
+    fake_reset();
+    (void)fake_add_device("fake1", 2, false);
+    ck_assert_int_eq(open_all(), 0);
+    ck_assert_uint_eq(count, 3);
+    ck_assert_uint_ne(devices[1].guid, devices[2].guid);
+    ck_assert_uint_eq(devices[2].port, 2);
+    close_all();
+}
+END_TEST
+
+START_TEST(inactive_port_is_left_out_with_a_sentence)
+{
+    fake_reset();
+    (void)fake_add_device("fake1", 2, false);
+    fake.device[1].port[0].attr.state = IBV_PORT_DOWN;
+    ck_assert_int_eq(open_all(), 0);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(devices[1].port, 2);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "device fake1 port 1 is not active"));
+    ck_assert_int_eq(fake_warnings(), 0);
+    close_all();
+}
+END_TEST
+
+START_TEST(filter_chooses_devices_and_ports)
+{
+    char name[16];
+
+    fake_reset();
+    for (int i = 1; i <= 17; i++) {
+        (void)snprintf(name, sizeof(name), "fake%d", i);
+        (void)fake_add_device(name, i == 2 ? 2 : 1, false);
+    }
+    ck_assert_int_eq(open_filtered("fake1"), 0);
+    ck_assert_uint_eq(count, 9); /* 1 and 10 to 17: a prefix, as in NCCL */
+    close_all();
+    ck_assert_int_eq(open_filtered("=fake1"), 0);
+    ck_assert_uint_eq(count, 1);
+    close_all();
+    ck_assert_int_eq(open_filtered("=fake2:2"), 0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_uint_eq(devices[0].port, 2);
+    close_all();
+    ck_assert_int_eq(open_filtered("^=fake2,fake0"), 0);
+    ck_assert_uint_eq(count, 16);
+    close_all();
+    ck_assert_int_eq(open_filtered("=mlx5_0"), -ENODEV);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_int_eq(fake.live, 0);
+}
+END_TEST
+
+START_TEST(no_device_is_one_sentence)
+{
+    fake_reset();
+    fake.devices = 0;
+    ck_assert_int_eq(open_all(), -ENODEV);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "no usable verbs device"));
+}
+END_TEST
+
+START_TEST(roce_takes_a_routable_gid)
+{
+    int d;
+
+    fake_reset();
+    d = fake_add_device("roce0", 1, true);
+    fake.device[d].port[0].gid[1] = fake.device[d].port[0].gid[0];
+    fake.device[d].port[0].gid[0].gid.raw[12] = 169;
+    fake.device[d].port[0].gid[0].gid.raw[13] = 254;
+    ck_assert_int_eq(open_filtered("=roce0"), 0);
+    ck_assert_int_eq(devices[0].gid_index, 1);
+    close_all();
+}
+END_TEST
+
+START_TEST(no_step_that_fails_leaves_anything)
+{
+    int steps;
+
+    fake_reset();
+    (void)fake_add_device("fake1", 2, true);
+    ck_assert_int_eq(open_all(), 0);
+    steps = fake.calls;
+    close_all();
+    ck_assert_int_gt(steps, 10);
+    for (int step = 1; step <= steps; step++) {
+        fake_reset();
+        (void)fake_add_device("fake1", 2, true);
+        fake.fail_call = step;
+        if (open_all() == 0) {
+            close_all();
+        }
+        ck_assert_msg(fake.live == 0, "%d objects after a failure of step %d", fake.live, step);
+        ck_assert_msg(fake_log_text()[0] != '\0', "step %d failed without a word", step);
+    }
+}
+END_TEST
+
+static void wait_for(const uint64_t *word, uint64_t value)
+{
+    struct timespec nap = {.tv_nsec = 1000000};
+
+    for (int i = 0; i < 10000 && gemmar_load_acquire(word) != value; i++) {
+        (void)nanosleep(&nap, NULL);
+    }
+    ck_assert_uint_eq(gemmar_load_acquire(word), value);
+}
+
+START_TEST(events_reach_the_device)
+{
+    fake_reset();
+    ck_assert_int_eq(open_all(), 0);
+    fake_event(IBV_EVENT_PORT_ERR, 1);
+    wait_for(&devices[0].port_down, 1);
+    fake_event(IBV_EVENT_PORT_ERR, 2); /* of another port */
+    fake_event(IBV_EVENT_PORT_ACTIVE, 1);
+    wait_for(&devices[0].port_down, 0);
+    fake_event(IBV_EVENT_LID_CHANGE, 1);
+    fake_event(IBV_EVENT_DEVICE_FATAL, 0);
+    wait_for(&devices[0].fatal, (uint64_t)IBV_EVENT_DEVICE_FATAL + 1);
+    close_all();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ib_device");
+    TCase *tcase = tcase_create("core");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_set_timeout(tcase, 30);
+    tcase_add_test(tcase, one_port);
+    tcase_add_test(tcase, ports_of_a_device_have_different_guids);
+    tcase_add_test(tcase, inactive_port_is_left_out_with_a_sentence);
+    tcase_add_test(tcase, filter_chooses_devices_and_ports);
+    tcase_add_test(tcase, no_device_is_one_sentence);
+    tcase_add_test(tcase, roce_takes_a_routable_gid);
+    tcase_add_test(tcase, no_step_that_fails_leaves_anything);
+    tcase_add_test(tcase, events_reach_the_device);
+    suite_add_tcase(suite, tcase);
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs: what reaches ibv_modify_qp.
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+#include "test/unit/transport/fake_verbs.h"
+#include "transport/ib_qp.h"
+
+static struct gemmar_ib_device devices[GEMMAR_MAX_DEVICES];
+static uint32_t count;
+static struct ibv_cq *cq;
+static struct ibv_qp *qp;
+static struct gemmar_wire_qp own, peer;
+
+static void open_with(struct gemmar_knobs *knobs)
+{
+    ck_assert_int_eq(gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count),
+                     0);
+    cq = fake_table()->create_cq(devices[0].context, 16, NULL, NULL, 0);
+    ck_assert_int_eq(gemmar_ib_qp_create(&devices[0], cq, 16, 1, &qp), 0);
+    gemmar_ib_qp_describe(&devices[0], qp, 77, &own);
+    peer = own;
+    peer.qp_number = 0x1234;
+    peer.lid = 9;
+    peer.packet_number = 88;
+}
+
+static void close_all(void)
+{
+    (void)fake_table()->destroy_qp(qp);
+    (void)fake_table()->destroy_cq(cq);
+    gemmar_ib_devices_close(devices, count);
+    ck_assert_int_eq(fake.live, 0);
+}
+
+/* The attributes of the move to ready-to-receive. */
+static const struct ibv_qp_attr *rtr(void)
+{
+    for (int i = fake.modifications; i-- > 0;) {
+        if (fake.modified[i].attr.qp_state == IBV_QPS_RTR) {
+            return &fake.modified[i].attr;
+        }
+    }
+    ck_abort_msg("no move to RTR");
+}
+
+static const struct ibv_qp_attr *connected(void)
+{
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), 0);
+    return rtr();
+}
+
+START_TEST(path_mtu_is_the_smaller_and_is_not_kept)
+{
+    static const enum ibv_mtu theirs[] = {IBV_MTU_1024, IBV_MTU_4096, IBV_MTU_256};
+
+    fake_reset();
+    open_with(fake_knobs());
+    for (int i = 0; i < 3; i++) {
+        peer.mtu = (uint8_t)theirs[i];
+        ck_assert_int_eq(connected()->path_mtu, theirs[i]);
+        ck_assert_int_eq(devices[0].port_attr.active_mtu, IBV_MTU_4096);
+    }
+    devices[0].port_attr.active_mtu = IBV_MTU_512;
+    peer.mtu = IBV_MTU_4096;
+    ck_assert_int_eq(connected()->path_mtu, IBV_MTU_512);
+    close_all();
+}
+END_TEST
+
+START_TEST(same_subnet_needs_no_global_header)
+{
+    const struct ibv_qp_attr *a;
+    struct ibv_ah_attr zero;
+
+    fake_reset();
+    open_with(fake_knobs());
+    a = connected();
+    memset(&zero, 0, sizeof(zero));
+    zero.dlid = 9;
+    zero.port_num = 1;
+    ck_assert_int_eq(memcmp(&a->ah_attr, &zero, sizeof(zero)), 0);
+    ck_assert_uint_eq(a->dest_qp_num, 0x1234);
+    ck_assert_uint_eq(a->rq_psn, 88);
+    close_all();
+}
+END_TEST
+
+START_TEST(another_subnet_needs_a_global_header)
+{
+    const struct ibv_qp_attr *a;
+
+    fake_reset();
+    open_with(fake_knobs());
+    peer.gid[7] = 5;
+    a = connected();
+    ck_assert_int_eq(a->ah_attr.is_global, 1);
+    ck_assert_int_eq(memcmp(a->ah_attr.grh.dgid.raw, peer.gid, 16), 0);
+    ck_assert_int_eq(a->ah_attr.grh.sgid_index, 0);
+    ck_assert_int_gt(a->ah_attr.grh.hop_limit, 1);
+    close_all();
+}
+END_TEST
+
+START_TEST(port_that_demands_a_global_header_gets_one)
+{
+    fake_reset();
+    fake.device[0].port[0].attr.flags = IBV_QPF_GRH_REQUIRED;
+    open_with(fake_knobs());
+    ck_assert_int_eq(own.grh, 1);
+    ck_assert_int_eq(connected()->ah_attr.is_global, 1);
+    close_all();
+}
+END_TEST
+
+START_TEST(roce_has_a_global_header_and_the_traffic_class)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+    const struct ibv_qp_attr *a;
+
+    fake_reset();
+    fake.devices = 0;
+    (void)fake_add_device("roce0", 1, true);
+    knobs->ib_tc = 106;
+    knobs->ib_sl = 3;
+    open_with(knobs);
+    a = connected();
+    ck_assert_int_eq(a->ah_attr.is_global, 1);
+    ck_assert_int_eq(a->ah_attr.dlid, 0);
+    ck_assert_int_eq(a->ah_attr.sl, 3);
+    ck_assert_int_eq(a->ah_attr.grh.traffic_class, 106);
+    close_all();
+}
+END_TEST
+
+START_TEST(knobs_reach_the_queue_pair)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+    const struct ibv_qp_attr *rts;
+
+    fake_reset();
+    knobs->ib_timeout = 14;
+    knobs->ib_retry_count = 3;
+    knobs->ib_pkey = 2;
+    open_with(knobs);
+    ck_assert_int_eq(fake.modified[0].attr.pkey_index, 2);
+    (void)connected();
+    rts = &fake.modified[fake.modifications - 1].attr;
+    ck_assert_int_eq(rts->qp_state, IBV_QPS_RTS);
+    ck_assert_int_eq(rts->timeout, 14);
+    ck_assert_int_eq(rts->retry_cnt, 3);
+    ck_assert_uint_eq(rts->sq_psn, 77);
+    close_all();
+}
+END_TEST
+
+START_TEST(infiniband_does_not_meet_roce)
+{
+    fake_reset();
+    open_with(fake_knobs());
+    peer.link_layer = GEMMAR_LINK_ETHERNET;
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), -EPROTO);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "InfiniBand with RoCE"));
+    close_all();
+}
+END_TEST
+
+START_TEST(failed_move_names_both_ends)
+{
+    fake_reset();
+    open_with(fake_knobs());
+    for (int step = 1; step <= 2; step++) {
+        fake_log_clear();
+        fake.calls = 0;
+        fake.fail_call = step;
+        fake.fail_errno = ETIMEDOUT;
+        ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), -ETIMEDOUT);
+        ck_assert_int_eq(fake_warnings(), 1);
+        ck_assert_ptr_nonnull(strstr(fake_log_text(), step == 1 ? "RTR failed" : "RTS failed"));
+        ck_assert_ptr_nonnull(strstr(fake_log_text(), "qp 0x1234 gid fe80::"));
+    }
+    fake.fail_call = 0;
+    close_all();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ib_qp");
+    TCase *tcase = tcase_create("core");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_set_timeout(tcase, 30);
+    tcase_add_test(tcase, path_mtu_is_the_smaller_and_is_not_kept);
+    tcase_add_test(tcase, same_subnet_needs_no_global_header);
+    tcase_add_test(tcase, another_subnet_needs_a_global_header);
+    tcase_add_test(tcase, port_that_demands_a_global_header_gets_one);
+    tcase_add_test(tcase, roce_has_a_global_header_and_the_traffic_class);
+    tcase_add_test(tcase, knobs_reach_the_queue_pair);
+    tcase_add_test(tcase, infiniband_does_not_meet_roce);
+    tcase_add_test(tcase, failed_move_names_both_ends);
+    suite_add_tcase(suite, tcase);
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
