@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that die, stop or fall silent, ports that flap, scripted faults.
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -282,6 +283,71 @@ START_TEST(nth_call_fails_as_told)
 }
 END_TEST
 
+static void leave_in_traffic(int sock)
+{
+    struct side mine;
+    harness_side_open(&mine, harness_open(), NULL);
+    struct address to = harness_meet(&mine, sock, &patient);
+    for (uint64_t i = 0; i < 60; i++) {
+        (void)harness_post_send(&mine, IBV_WR_RDMA_WRITE, i, 0, 65536, &to, 0);
+    }
+    exit(0); // with everything open
+}
+
+START_TEST(exit_in_the_middle_of_traffic_is_clean)
+{
+    p = harness_peer_start("far", leave_in_traffic);
+    struct ibv_context *ctx = harness_open();
+    harness_side_open(&s, ctx, NULL);
+    far = harness_meet(&s, p.sock, &quick);
+    for (uint64_t i = 0; i < 60; i++) {
+        (void)harness_post_send(&s, IBV_WR_RDMA_READ, i, 0, 65536, &far, 0);
+    }
+    struct ibv_wc wc;
+    do { // some arrive; the others end, too
+        wc = harness_wait(&s, DEADLINE_MS);
+        ck_assert(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_RETRY_EXC_ERR ||
+                  wc.status == IBV_WC_WR_FLUSH_ERR);
+    } while (wc.wr_id != 59);
+    finish(0);
+}
+END_TEST
+
+static int count_entries(const char *path)
+{
+    DIR *d = opendir(path);
+    ck_assert_ptr_nonnull(d);
+    int n = 0;
+    while (readdir(d)) {
+        n++;
+    }
+    (void)closedir(d);
+    return n;
+}
+
+START_TEST(opening_and_closing_leaves_nothing)
+{
+    struct side x, y;
+    int fds = 0, threads = 0;
+    for (int i = 0; i < 50; i++) {
+        harness_loop_open(&x, &y, NULL, NULL);
+        struct address to = harness_address(&y);
+        ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 1, 0, 8, &to, 0), 0);
+        (void)harness_expect(&x, IBV_WC_SUCCESS, 1);
+        struct ibv_context *ctx = x.ctx;
+        harness_side_close(&x);
+        harness_side_close(&y);
+        ck_assert_int_eq(ibv_close_device(ctx), 0);
+        if (i == 2) {
+            fds = count_entries("/proc/self/fd");
+            threads = count_entries("/proc/self/task");
+        }
+    }
+    ck_assert_int_eq(count_entries("/proc/self/fd"), fds);
+    ck_assert_int_eq(count_entries("/proc/self/task"), threads);
+}
+END_TEST
+
 START_TEST(bad_settings_are_refused)
 {
     static const char *const bad[][2] = {{"SOFTHCA_FAULTS", "explode nth=1"},
@@ -316,6 +382,8 @@ int main(void)
     tcase_add_test(t, delayed_queue_pair_is_passed_by_others);
     tcase_add_test(t, third_completion_fails_as_told);
     tcase_add_test(t, nth_call_fails_as_told);
+    tcase_add_test(t, exit_in_the_middle_of_traffic_is_clean);
+    tcase_add_test(t, opening_and_closing_leaves_nothing);
     tcase_add_loop_test(t, bad_settings_are_refused, 0, 6);
     suite_add_tcase(suite, t);
     return harness_main(suite);

@@ -70,6 +70,13 @@ void softhca_fabric_wake(struct softhca_proc *p)
     softhca_futex_wake(&p->bell);
 }
 
+void softhca_wake_sleeper(struct softhca_proc *p)
+{
+    if (SOFTHCA_LOAD_SC(&p->sleeping) && SOFTHCA_EXCHANGE_SC(&p->sleeping, 0)) {
+        softhca_fabric_wake(p);
+    }
+}
+
 void softhca_fabric_changed(struct softhca_fabric *f)
 {
     (void)SOFTHCA_ADD(&f->epoch, 1);

@@ -26,7 +26,8 @@ struct softhca_proc {
     int32_t pid;          // for softhca-ctl only. Writer: claimer
     uint32_t node;        // index into nodes. Writer: claimer
     uint32_t bell;        // futex; bumped by whoever gave this process work while it slept
-    uint32_t sleeping;    // 1 while the progress thread is about to sleep. Writer: its owner. SC
+    uint32_t sleeping;    // 1 while the progress thread is about to sleep. Writer: its owner
+                          // (set, clear) and whoever wakes it (clear). SC
     uint32_t inbound_seq; // bumped after inbound. Writer: any peer
     uint32_t pad;
     uint64_t inbound[SOFTHCA_MAX_PROCS / 64]; // bit s: slot s made a ring to us. Writer: peers (or)
@@ -97,6 +98,9 @@ int softhca_fabric_find_node(const struct softhca_fabric *f, const char *name);
 // Tell every process that ports, silence or rules changed.
 void softhca_fabric_changed(struct softhca_fabric *f);
 void softhca_fabric_wake(struct softhca_proc *p);
+// After work was published with SC order: wake the progress thread if it sleeps, and only the first
+// of those who find it asleep.
+void softhca_wake_sleeper(struct softhca_proc *p);
 
 // 0 and a number that no other queue pair of the fabric has, or -ENOMEM.
 int softhca_fabric_claim_qp(const struct softhca_member *m, uint32_t *out_qpn);

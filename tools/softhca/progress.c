@@ -26,10 +26,7 @@ void softhca_qp_activate(struct softhca_qp *qp)
     do {
         qp->next_active = top;
     } while (!SOFTHCA_CAS(&h->active, &top, qp));
-    struct softhca_proc *me = &h->member.fabric->procs[h->member.slot];
-    if (SOFTHCA_LOAD_SC(&me->sleeping)) {
-        softhca_fabric_wake(me);
-    }
+    softhca_wake_sleeper(&h->member.fabric->procs[h->member.slot]);
 }
 
 void softhca_qp_make_live(struct softhca_qp *qp)
@@ -73,13 +70,6 @@ void softhca_wake_at(uint64_t ns)
 {
     if (ns < softhca_hca->wake_ns) {
         softhca_hca->wake_ns = ns;
-    }
-}
-
-static void ring_bell(struct softhca_proc *p)
-{
-    if (SOFTHCA_LOAD_SC(&p->sleeping)) {
-        softhca_fabric_wake(p);
     }
 }
 
@@ -192,7 +182,7 @@ static int drain(struct softhca_hca *h, struct softhca_ring *in)
         }
         deliver(h, p);
         if (softhca_ring_pop(in, p)) {
-            ring_bell(&h->member.fabric->procs[in->slot]);
+            softhca_wake_sleeper(&h->member.fabric->procs[in->slot]);
         }
         did = 1;
     }
@@ -240,7 +230,7 @@ static int pass(struct softhca_hca *h)
     return did;
 }
 
-// After the sleeping flag is up: is there really nothing? The partner of every ring_bell.
+// After the sleeping flag is up: is there really nothing? The partner of softhca_wake_sleeper.
 static int idle(struct softhca_hca *h)
 {
     struct softhca_proc *me = &h->member.fabric->procs[h->member.slot];

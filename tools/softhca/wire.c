@@ -74,10 +74,7 @@ void softhca_packet_end(struct softhca_qp *qp, struct softhca_packet *p)
     qp->tx_bytes += p->length;
     qp->tx_msgs++;
     softhca_ring_push(&h->peers[slot].out, p);
-    struct softhca_proc *to = &h->member.fabric->procs[slot];
-    if (SOFTHCA_LOAD_SC(&to->sleeping) && SOFTHCA_EXCHANGE_SC(&to->sleeping, 0)) {
-        softhca_fabric_wake(to); // once: the next packets find it awake
-    }
+    softhca_wake_sleeper(&h->member.fabric->procs[slot]);
 }
 
 int softhca_model_may_send(const struct softhca_qp *qp)
