@@ -68,7 +68,7 @@ struct gemmarComm {
     struct gemmar_error last; /* of the serving thread's last call */
 
     uint64_t wire_bytes, stamp_bytes; /* of closed generations */
-    struct gemmar_plan last_plan;     /* of the last call that ran */
+    struct gemmar_plan last_plan;     /* of the last call that was not refused */
 };
 
 /* Is this a live communicator that the calling process made? The result; the thread's sentence says

@@ -123,7 +123,6 @@ static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *pla
     int rc;
 
     fill_call(comm, plan, operands, &call);
-    comm->last_plan = *plan;
     rc = gemmar_cpu_run(comm->executor, &call);
     switch (-rc) {
     case 0: return gemmarSuccess;
@@ -184,6 +183,7 @@ gemmarResult_t gemmar_fused_ex(const gemmarFusedArgs_t *args, gemmarComm_t comm,
     if (result != gemmarSuccess) {
         return refuse(comm, &error);
     }
+    comm->last_plan = plan; /* also without chunks: it put nothing on the wire */
     return plan.map.chunks == 0 ? gemmarSuccess : run(comm, &plan, &operands);
 }
 
