@@ -28,8 +28,7 @@ struct measure {
     struct gemmar_perf_buffers buffers;
     struct gemmar_perf_verdict verdict;
     uint64_t calls;
-    uint64_t formula;      /* sum over the calls */
-    uint64_t call_formula; /* of the last call */
+    uint64_t formula; /* sum over the calls */
     gemmarAlgo_t algo;
 };
 
@@ -48,17 +47,20 @@ static int info_of(struct gemmar_perf_session *s, gemmarCommInfo_t *out_info)
     return 0;
 }
 
-static int one_call(struct measure *m, const struct gemmar_perf_inputs *in, double *out_us)
+/* The wire bytes by formula of `calls` calls that were just made. Not after every timed call: the
+ * query waits for sends that a next call would overlap. */
+static int count_calls(struct measure *m, uint32_t calls)
 {
     gemmarCommInfo_t info;
 
-    if (gemmar_perf_call(m->s, in, &m->buffers, out_us) != gemmarSuccess ||
-        info_of(m->s, &info) != 0) {
+    if (calls == 0) {
+        return 0;
+    }
+    if (info_of(m->s, &info) != 0) {
         return 1;
     }
-    m->calls++;
-    m->call_formula = info.wireBytesFormula;
-    m->formula += info.wireBytesFormula;
+    m->calls += calls;
+    m->formula += calls * info.wireBytesFormula;
     m->algo = info.algo;
     return 0;
 }
@@ -106,7 +108,7 @@ static int checked_call(struct measure *m, enum gemmar_perf_kind kind)
         return 1;
     }
     gemmar_perf_buffers_poison(&m->buffers);
-    status = one_call(m, &in, &us);
+    status = gemmar_perf_call(m->s, &in, &m->buffers, &us) != gemmarSuccess || count_calls(m, 1);
     if (status == 0) {
         status = gemmar_perf_verify(m->s, &in, &m->buffers, false, &m->verdict);
     }
@@ -130,10 +132,12 @@ static int timed_calls(struct measure *m, const struct gemmar_perf_inputs *in, d
     /* begin together: the first calls are not to measure the others' checks */
     status = status == 0 ? gemmar_perf_gather(m->s, &mark, marks, 1) : status;
     for (uint32_t i = 0; i < warmup + iters && status == 0; i++) {
-        status = one_call(m, in, &us[i < warmup ? 0 : i - warmup]);
+        status = gemmar_perf_call(m->s, in, &m->buffers, &us[i < warmup ? 0 : i - warmup]) !=
+                 gemmarSuccess;
         gemmar_perf_progress("%lld x %lld x %lld: call %u of %u", (long long)in->m,
                              (long long)in->n, (long long)in->k, i + 1, warmup + iters);
     }
+    status = status == 0 ? count_calls(m, warmup + iters) : status;
     if (status == 0 && iters > 0) {
         qsort(us, iters, sizeof(*us), by_value);
         *out_median = iters % 2 != 0 ? us[iters / 2] : (us[iters / 2 - 1] + us[iters / 2]) / 2;
