@@ -80,22 +80,55 @@ static void widen_b(const struct gemmar_operands *o, float *b, uint32_t ld, int6
     }
 }
 
-/* sum += a * b; k is the middle loop, so every element is summed in the order of k. */
-static void multiply(struct gemmar_gemm_scratch *s, int64_t rows, int64_t cols, int64_t ks)
+/*
+ * sum += a * b, four k at a time; every element is summed in the order of k, without contraction
+ * (the build is ISO C), so the bits are the same whatever the vector width.
+ */
+static inline __attribute__((always_inline)) void
+multiply_rows(struct gemmar_gemm_scratch *s, int64_t rows, int64_t cols, int64_t ks)
 {
     for (int64_t r = 0; r < rows; r++) {
         float *restrict sum = s->sum + r * s->tile_n;
         const float *a = s->a + r * K_BLOCK;
+        int64_t k = 0;
 
-        for (int64_t k = 0; k < ks; k++) {
+        for (; k + 3 < ks; k += 4) {
             const float *restrict b = s->b + k * s->tile_n;
-            float x = a[k];
+            const float *restrict b1 = b + s->tile_n, *restrict b2 = b1 + s->tile_n;
+            const float *restrict b3 = b2 + s->tile_n;
+            float x0 = a[k], x1 = a[k + 1], x2 = a[k + 2], x3 = a[k + 3];
 
             for (int64_t c = 0; c < cols; c++) {
-                sum[c] += x * b[c];
+                sum[c] = sum[c] + x0 * b[c] + x1 * b1[c] + x2 * b2[c] + x3 * b3[c];
+            }
+        }
+        for (; k < ks; k++) {
+            const float *restrict b = s->b + k * s->tile_n;
+
+            for (int64_t c = 0; c < cols; c++) {
+                sum[c] += a[k] * b[c];
             }
         }
     }
+}
+
+#if defined(__x86_64__)
+static __attribute__((target("avx2"))) void multiply_avx2(struct gemmar_gemm_scratch *s,
+                                                          int64_t rows, int64_t cols, int64_t ks)
+{
+    multiply_rows(s, rows, cols, ks);
+}
+#endif
+
+static void multiply(struct gemmar_gemm_scratch *s, int64_t rows, int64_t cols, int64_t ks)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        multiply_avx2(s, rows, cols, ks);
+        return;
+    }
+#endif
+    multiply_rows(s, rows, cols, ks);
 }
 
 void gemmar_exec_gemm_tile(const struct gemmar_call *call, const struct gemmar_cta *cta,
