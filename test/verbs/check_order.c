@@ -30,7 +30,8 @@ static void stamp_after_data(size_t bytes, unsigned flags)
         for (unsigned slot = 0; slot < SLOTS; slot++) {
             double end = now() + WAIT_MS / 1e3;
             while (word_acquire(p.b.buf + stamps + slot * 8) < epoch) {
-                MUST(now() < end, "the stamp of epoch %llu", (unsigned long long)epoch);
+                MUST(now() < end, "the stamp of epoch %llu; the queue pair is in state %d",
+                     (unsigned long long)epoch, qp_state(p.a.qp));
                 (void)sched_yield();
             }
             MUST(bytes_are(p.b.buf + slot * bytes, bytes, (uint8_t)epoch),

@@ -55,7 +55,7 @@ static void write_past_the_end(void)
 // A long write is checked as a whole: its first packet alone would fit.
 static void long_write_past_the_end(void)
 {
-    access_error(IBV_WR_RDMA_WRITE, (1 << 20) - 20000, 20001, 0);
+    access_error(IBV_WR_RDMA_WRITE, (1 << 20) - 500000, 500001, 0);
 }
 
 static void write_before_the_start(void)
