@@ -208,7 +208,8 @@ gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
     add_counters(comm, &i);
     i.workspaceBytes = comm->workspace->layout.bytes;
     i.chunks = (uint64_t)map->chunks;
-    i.algo = comm->place.nodes == 1 ? gemmarAlgoNone : (gemmarAlgo_t)comm->last_plan.algo;
+    i.algo = map->chunks == 0 || comm->place.nodes == 1 ? gemmarAlgoNone
+                                                        : (gemmarAlgo_t)comm->last_plan.algo;
     if (map->chunks > 0) {
         i.wireBytesFormula = (uint64_t)gemmar_map_wire_bytes(
             map, comm->last_plan.algo == GEMMAR_ALGO_TWO_SHOT, comm->place.node, comm->place.local);

@@ -110,7 +110,7 @@ typedef struct {
     int rank, nranks;
     int node, nodes;           /* index of this rank's node, and how many */
     int localRank, localRanks; /* inside the node */
-    gemmarAlgo_t algo;         /* of the last call */
+    gemmarAlgo_t algo;         /* of the last call; none on one node or without chunks */
     uint64_t epoch;            /* of the next call that runs the protocol */
     uint64_t wireBytes;        /* data bytes this rank put on the wire, all calls */
     uint64_t stampBytes;       /* bytes of arrival stamps this rank put on the wire, all calls */

@@ -176,6 +176,29 @@ START_TEST(growth_in_the_middle)
 }
 END_TEST
 
+/* A call without chunks is a last call too: it sent nothing. */
+static void no_chunks_last(struct rank *rank)
+{
+    static const struct problem none = {0, 64, 64, gemmarBfloat16, 0, 1};
+    gemmarCommInfo_t info = {.size = sizeof(info)};
+    gemmarComm_t comm = ranks_create(rank);
+
+    (void)one_call(rank, comm, &mix[0], 1);
+    (void)one_call(rank, comm, &none, 2);
+    if (gemmarCommGetInfo(comm, &info) != gemmarSuccess || info.wireBytesFormula != 0 ||
+        info.chunks != 0 || info.algo != gemmarAlgoNone) {
+        ranks_fail(rank, "%llu chunks, %llu bytes", (unsigned long long)info.chunks,
+                   (unsigned long long)info.wireBytesFormula);
+    }
+    ranks_destroy(rank, comm);
+}
+
+START_TEST(info_after_a_call_without_chunks)
+{
+    (void)ranks_simple(2, 1, no_chunks_last, NULL);
+}
+END_TEST
+
 /* Every option of the extended form, against values computed by hand. */
 static void extended(struct rank *rank)
 {
@@ -295,6 +318,7 @@ int main(void)
     tcase_add_test(all, algorithms_in_turn);
     tcase_add_test(all, a_ring_of_one_entry);
     tcase_add_test(all, growth_in_the_middle);
+    tcase_add_test(all, info_after_a_call_without_chunks);
     tcase_add_loop_test(all, alpha_beta_bias_strides, 0, 2);
     tcase_add_test(all, ranks_dealt_round_robin);
     tcase_add_test(all, a_child_of_a_fork);
