@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "kernels/gemm_sm90.h"
+#include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -118,7 +119,7 @@ static __device__ __forceinline__ void gemmar_gemm_consume(const gemmar_gemm_par
     float d[128];
 
     if (LAG > 0 && half == 1) {
-        asm volatile("bar.sync 3, 256;" ::: "memory");
+        gemmar_bar_sync(3, 256);
     }
     bool leading = LAG > 0 && half == 0;
     for (int32_t t = blockIdx.x / 2; t < p.tiles; t += gridDim.x / 2) {
@@ -150,7 +151,7 @@ static __device__ __forceinline__ void gemmar_gemm_consume(const gemmar_gemm_par
             previous = at.stage;
             gemmar_gemm_next<STAGES>(&at);
             if (leading && (kb == LAG - 1 || kb == p.k_blocks - 1)) {
-                asm volatile("bar.arrive 3, 256;" ::: "memory");
+                gemmar_bar_arrive(3, 256);
                 leading = false;
             }
         }
@@ -163,11 +164,11 @@ static __device__ __forceinline__ void gemmar_gemm_consume(const gemmar_gemm_par
             if (thread == 0) {
                 gemmar_bulk_wait_read();
             }
-            asm volatile("bar.sync %0, 128;" ::"r"(half + 1) : "memory");
+            gemmar_bar_sync(half + 1, 128);
             gemmar_gemm_stage<BF16, STAGING_COLUMNS>(d, part * STAGING_COLUMNS / 8, staging,
                                                      thread / 32, thread % 32);
             gemmar_fence_async_shared();
-            asm volatile("bar.sync %0, 128;" ::"r"(half + 1) : "memory");
+            gemmar_bar_sync(half + 1, 128);
             if (thread == 0) {
                 for (int q = 0; q < STAGING_COLUMNS / 64; q++) {
                     gemmar_tma_store(&p.c, staging + q * GEMMAR_GEMM_BOX,
@@ -182,7 +183,6 @@ static __device__ __forceinline__ void gemmar_gemm_consume(const gemmar_gemm_par
     if (thread == 0) {
         gemmar_bulk_wait();
     }
-    (void)cta;
 }
 
 template <int STAGES, int STAGING_COLUMNS, bool BF16, int TRANS_B, int LAG>
@@ -202,8 +202,7 @@ __global__ void __launch_bounds__(GEMMAR_GEMM_THREADS, 1) __cluster_dims__(2, 1,
         }
         gemmar_mbarrier_init_fence();
     }
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
+    gemmar_cluster_sync();
     if (threadIdx.x < 128) {
         gemmar_registers_down<40>();
         if (threadIdx.x == 0) {
@@ -218,7 +217,7 @@ __global__ void __launch_bounds__(GEMMAR_GEMM_THREADS, 1) __cluster_dims__(2, 1,
             p, s, cta, threadIdx.x / 128 - 1);
     }
     /* A CTA may not leave while the other one can still write to its shared memory. */
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    gemmar_cluster_sync();
 }
 
 #endif
