@@ -10,7 +10,7 @@ command -v ibv_rc_pingpong ib_write_bw > /dev/null || {
 }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export SOFTHCA_FABRIC=$dir/fabric
+export SOFTHCA_FABRIC="$dir/fabric"
 export LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 san=$(ldd "$lib/libibverbs.so.1" | awk '/lib[at]san/ { print $3 }')
 [ -z "$san" ] || export LD_PRELOAD="$san" ASAN_OPTIONS=detect_leaks=0 # theirs are not ours to mend
