@@ -96,7 +96,10 @@ typedef struct {
     int rank;
     int nranks;
     /* Gather `bytes` bytes of every rank, in rank order, into `all` [nranks * bytes]. Returns 0, or
-     * another value when it failed (the call that used it then fails with gemmarSystemError). */
+     * another value when it failed (the call that used it then fails with gemmarSystemError). It
+     * must fail when a rank's process has ended, else the others wait for it here: the timeout of
+     * the communicator does not reach into it. Called by creation, destruction, growth, and by
+     * every call when `check` is set. */
     int (*allGather)(void *context, const void *mine, void *all, size_t bytes);
     void *context; /* must live as long as the communicator */
     /* Ranks with equal text are one node and share memory. NULL: NCCL_HOSTID, else host name and
@@ -120,7 +123,7 @@ typedef struct {
     uint64_t chunks;           /* of the last call */
 } gemmarCommInfo_t;
 
-/* The library's version, GEMMAR_VERSION of its build. */
+/* The library's version, GEMMAR_VERSION of its build. Errors: InvalidArgument. */
 GEMMAR_API gemmarResult_t gemmarGetVersion(int *version);
 
 /* A constant text for a result code. */
@@ -140,13 +143,19 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
 
 /* Finish all sends (bounded by the timeout) and release everything. Collective when the
  * communicator is healthy; never waits for a peer when it is broken. NULL is legal. A process must
- * destroy its communicators before it exits: a finished call does not mean finished sends. */
+ * destroy its communicators before it exits: a finished call does not mean finished sends. The
+ * handle is gone whatever the result. Errors, in gemmarGetLastError(NULL): RemoteError (sends did
+ * not finish, on any rank), SystemError (the all-gather failed), InvalidUsage (the child of a fork
+ * calls: nothing is touched). */
 GEMMAR_API gemmarResult_t gemmarCommDestroy(gemmarComm_t comm);
 
-/* Make a running call return and mark the communicator broken. Any thread. */
+/* Make a running call return and mark the communicator broken: that call and all later ones give
+ * InvalidUsage. Local ranks notice at once, other nodes by their timeout. Does not interrupt the
+ * caller's all-gather. Any thread. */
 GEMMAR_API gemmarResult_t gemmarCommAbort(gemmarComm_t comm);
 
-/* The first error of the communicator, without waiting. Any thread. */
+/* The first error of the communicator, gemmarSuccess if there is none, without waiting. Any thread.
+ * Errors: InvalidArgument. */
 GEMMAR_API gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncError);
 
 /* Bytes of workspace per rank that calls of this shape need: M, N, K >= 0 elements, on `nodes`
@@ -159,18 +168,25 @@ GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
                                                int ranksPerNode, const gemmarConfig_t *config,
                                                size_t *bytes);
 
-/* Grow the workspace so that later calls of this shape need not. Collective, host-synchronous. */
+/* Grow the workspace so that later calls of this shape (M, N, K >= 0 elements) need not.
+ * Collective, host-synchronous; running calls are over. Errors: InvalidArgument, InvalidUsage
+ * (ranks disagree), SystemError (no memory on some rank; the communicator goes on with what it
+ * has). */
 GEMMAR_API gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_t K,
                                             gemmarDataType_t datatype);
 
+/* Facts and counters of this rank. Waits until this rank's sends have completed (at most the
+ * timeout), so that the bytes of a finished call are all counted. Errors: InvalidArgument,
+ * RemoteError (the communicator is broken). */
 GEMMAR_API gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info);
 
 /* C = sum over ranks of A_r * B_r. A [M,K], B [K,N] and C [M,N] are row-major and dense, elements
- * of `datatype`, M, N, K >= 0 and equal on all ranks. C may not overlap A or B. M or N of 0 does
- * nothing; K of 0 gives zeros. CPU communicator: host memory, `stream` is NULL, the call returns
- * when C is complete. Source of the error bound: docs/design.md, section 6. Errors: InvalidArgument
- * (nothing was started), RemoteError, SystemError (the communicator is broken and every later call
- * returns the same error). */
+ * of `datatype`, M, N, K >= 0 and equal on all ranks. C may not overlap A or B: the ranges from the
+ * first to the last element are compared. M or N of 0 does nothing; K of 0 gives zeros. CPU
+ * communicator: host memory, `stream` is NULL, the call returns when C is complete. Source of the
+ * error bound: docs/design.md, section 6. Errors: InvalidArgument (nothing was started),
+ * RemoteError, SystemError (the communicator is broken and every later call returns the same
+ * error). */
 GEMMAR_API gemmarResult_t gemmar_fused(const void *A, const void *B, void *C, int64_t M, int64_t N,
                                        int64_t K, gemmarDataType_t datatype, gemmarComm_t comm,
                                        gemmarStream_t stream);
@@ -185,12 +201,14 @@ typedef struct {
     int64_t M, N, K;
     int64_t lda, ldb, ldc; /* elements from row to row; 0: dense */
     gemmarDataType_t datatype;
-    int transB; /* 1: B is [N,K] row-major, the usual layout of weights */
-    float alpha;
-    float beta; /* with beta != 0, C must be equal on all ranks on entry */
+    int transB;  /* 1: B is [N,K] row-major, the usual layout of weights */
+    float alpha; /* zero is zero: say 1 for the plain product */
+    float beta;  /* with beta != 0, C must be equal on all ranks on entry */
 } gemmarFusedArgs_t;
 
-/* C = alpha * (sum over ranks of A_r * B_r) + beta * C + bias; else as gemmar_fused(). */
+/* C = alpha * (sum over ranks of A_r * B_r) + beta * C + bias; alpha, beta and bias are applied
+ * once, in fp32, after the sum over all ranks. lda, ldb, ldc and transB may differ between ranks.
+ * Else as gemmar_fused(). */
 GEMMAR_API gemmarResult_t gemmar_fused_ex(const gemmarFusedArgs_t *args, gemmarComm_t comm,
                                           gemmarStream_t stream);
 
