@@ -123,6 +123,9 @@ static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *pla
     int rc;
 
     fill_call(comm, plan, operands, &call);
+    if (comm->place.locals > 1) {
+        gemmar_order_call_begins();
+    }
     rc = gemmar_cpu_run(comm->executor, &call);
     switch (-rc) {
     case 0: return gemmarSuccess;

@@ -11,6 +11,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GEMMAR_TSAN 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define GEMMAR_TSAN 1
+#endif
+#if defined(GEMMAR_TSAN)
+#include <sanitizer/tsan_interface.h>
+#include <unistd.h>
+#endif
+
 /* Read a word whose writer published data before it; partner of gemmar_store_release, of a GPU's
  * st.release.sys, and of a NIC's stamp behind its data. */
 static inline uint64_t gemmar_load_acquire(const uint64_t *word)
@@ -70,6 +82,20 @@ static inline bool gemmar_claim(uint64_t *word, uint64_t expected, uint64_t valu
 static inline void gemmar_order_before_sleep(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/*
+ * A call begins: what the NIC of this process brings from the next call's peers comes after
+ * everything that happened here before. The order is real (docs/design.md, section 4) but goes
+ * through other processes of the node, where ThreadSanitizer cannot follow it; its partner is
+ * softhca_sync_with_peers, and both do nothing in other builds. Not used with one rank per node,
+ * where the sanitizer sees the whole chain.
+ */
+static inline void gemmar_order_call_begins(void)
+{
+#if defined(GEMMAR_TSAN)
+    __tsan_release(&environ); /* an address that both libraries have */
+#endif
 }
 
 /* Between two polls of one word. */

@@ -159,6 +159,7 @@ static void deliver(struct softhca_hca *h, const struct softhca_packet *p)
         SOFTHCA_LOAD_ACQUIRE(&softhca_fabric_port(h->member.fabric, qp->lid)->down)) {
         return; // as on a wire: not for anybody here
     }
+    softhca_sync_with_peers();
     if (p->kind <= SOFTHCA_FETCH_ADD) {
         softhca_responder_receive(qp, p);
     } else {
