@@ -330,6 +330,43 @@ START_TEST(one_rank_refuses)
 }
 END_TEST
 
+/* Rank 1 cannot make its segment: nobody grows, and all go on with what they have. */
+static void cannot_grow(struct rank *rank)
+{
+    struct problem p = {64, 300, 8, gemmarBfloat16, rank->ranks, 1};
+    struct operands o = problem_make(&p, rank->rank);
+    struct rlimit limit;
+    gemmarComm_t comm = ranks_create(rank);
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    (void)getrlimit(RLIMIT_FSIZE, &limit);
+    for (int i = 0; i < 2; i++) {
+        struct rlimit small = {i == 0 && rank->rank == 1 ? 1 << 20 : limit.rlim_cur,
+                               limit.rlim_max};
+        gemmarResult_t result;
+
+        (void)setrlimit(RLIMIT_FSIZE, &small);
+        result = gemmarCommReserve(comm, 2000, 2000, 1, gemmarFloat32);
+        if (i == 0) {
+            note(rank, comm, result);
+        } else if (result != gemmarSuccess) {
+            ranks_fail(rank, "with memory: %s", gemmarGetLastError(comm));
+        }
+        if (gemmar_fused(o.a, o.b, o.c, p.m, p.n, p.k, p.datatype, comm, NULL) != gemmarSuccess ||
+            problem_wrong(&p, &o) != 0) {
+            ranks_fail(rank, "after the growth: %s", gemmarGetLastError(comm));
+        }
+    }
+    problem_free(&o);
+    ranks_destroy(rank, comm);
+}
+
+START_TEST(growth_that_fails_on_one_rank)
+{
+    check_refused(ranks_simple(2, 2, cannot_grow, NULL), 4, gemmarSystemError, "/dev/shm");
+}
+END_TEST
+
 static void *abort_soon(void *comm)
 {
     ranks_sleep_ms(200);
@@ -411,6 +448,7 @@ int main(void)
     tcase_add_test(all, memlock_limit);
     tcase_add_loop_test(all, shapes_that_differ, 0, 2);
     tcase_add_test(all, one_rank_refuses);
+    tcase_add_test(all, growth_that_fails_on_one_rank);
     tcase_add_test(all, abort_from_another_thread);
     tcase_add_test(all, exit_without_destroy);
     suite_add_tcase(suite, all);
