@@ -144,6 +144,7 @@ static void stopped_peer(struct pair_end *e)
     pair_meet(e);
     if (e->rank == 1) {
         (void)kill(e->other, SIGSTOP);
+        pair_sleep_ms(200); /* all of its threads have stopped */
         (void)pair_push(e, 4);
         error = pair_expect_error(e, e->options.timeout_ms + 10000);
         if (error->peer_rank != 0) {

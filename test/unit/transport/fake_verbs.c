@@ -3,7 +3,6 @@
 #include "test/unit/transport/fake_verbs.h"
 
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +12,15 @@
 
 #define CQ_ENTRIES 4096
 #define SQ_ENTRIES 1024
+
+/* What a caller of verbs must keep to; also for programs without Check. */
+#define MUST(condition) ((condition) ? (void)0 : broken_rule(#condition, __LINE__))
+
+static void broken_rule(const char *condition, int line)
+{
+    (void)fprintf(stderr, "fake_verbs.c:%d: not so: %s\n", line, condition);
+    abort();
+}
 
 struct fake_context {
     struct ibv_context context;
@@ -71,7 +79,7 @@ static void *make(size_t bytes)
 {
     void *object = calloc(1, bytes);
 
-    ck_assert_ptr_nonnull(object);
+    MUST(object != NULL);
     fake.live++;
     return object;
 }
@@ -121,7 +129,7 @@ static struct ibv_context *open_device(struct ibv_device *device)
         return NULL;
     }
     c = make(sizeof(*c));
-    ck_assert_int_eq(pipe(c->events), 0);
+    MUST(pipe(c->events) == 0);
     c->context.device = device;
     c->context.async_fd = c->events[0];
     c->context.ops.post_send = post_send;
@@ -181,7 +189,7 @@ static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t ind
                         struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
     (void)flags;
-    ck_assert_uint_eq(entry_size, sizeof(*entry));
+    MUST(entry_size == sizeof(*entry));
     if (index >= FAKE_GIDS) {
         return EINVAL;
     }
@@ -240,7 +248,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *address, size_t length, in
 static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
                                    unsigned int access)
 {
-    ck_assert_uint_eq(iova, (uintptr_t)address);
+    MUST(iova == (uintptr_t)address);
     return reg_mr(pd, address, length, (int)access);
 }
 
@@ -261,7 +269,7 @@ static int dereg_mr(struct ibv_mr *mr)
 
     while (&(*at)->mr != mr) {
         at = &(*at)->next;
-        ck_assert_ptr_nonnull(*at);
+        MUST(*at != NULL);
     }
     *at = (*at)->next;
     unmake(mr);
@@ -303,7 +311,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
     if (fails()) {
         return NULL;
     }
-    ck_assert_uint_le(attr->cap.max_send_wr, SQ_ENTRIES);
+    MUST(attr->cap.max_send_wr <= SQ_ENTRIES);
     q = make(sizeof(*q));
     q->qp.context = pd->context;
     q->qp.pd = pd;
@@ -341,7 +349,7 @@ static int destroy_qp(struct ibv_qp *at)
     (void)pthread_mutex_lock(&lock);
     while (&(*link)->qp != at) {
         link = &(*link)->next;
-        ck_assert_ptr_nonnull(*link);
+        MUST(*link != NULL);
     }
     *link = (*link)->next;
     unmake(at);
@@ -373,11 +381,11 @@ static int post_one(struct fake_qp *q, const struct ibv_send_wr *wr)
     }
     slot->wr = *wr;
     if (wr->num_sge > 0) {
-        ck_assert_int_eq(wr->num_sge, 1);
+        MUST(wr->num_sge == 1);
         slot->sge = wr->sg_list[0];
     }
     if (wr->send_flags & IBV_SEND_INLINE) {
-        ck_assert_uint_eq(slot->sge.length, 8);
+        MUST(slot->sge.length == 8);
         memcpy(&slot->data, (const void *)(uintptr_t)slot->sge.addr, 8);
     }
     q->tail++;
@@ -435,7 +443,7 @@ static void push(struct ibv_cq *at, const struct ibv_wc *wc)
 
     cq->wc[cq->tail++ % CQ_ENTRIES] = *wc;
     used = cq->tail - cq->head;
-    ck_assert_uint_le(used, (uint32_t)cq->cq.cqe);
+    MUST(used <= (uint32_t)cq->cq.cqe);
     fake.most_completions = used > fake.most_completions ? used : fake.most_completions;
 }
 
@@ -461,8 +469,8 @@ static void carry_out(struct fake_qp *q, struct fake_wr *w)
         const void *from = inlined ? &w->data : (const void *)(uintptr_t)w->sge.addr;
         uint64_t to = w->wr.wr.rdma.remote_addr;
 
-        ck_assert_msg(inlined || covered(w->sge.lkey, w->sge.addr, length), "local key");
-        ck_assert_msg(covered(w->wr.wr.rdma.rkey, to, length), "remote key");
+        MUST(inlined || covered(w->sge.lkey, w->sge.addr, length));
+        MUST(covered(w->wr.wr.rdma.rkey, to, length));
         memcpy((void *)(uintptr_t)to, from, length);
     }
     if (w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -472,8 +480,8 @@ static void carry_out(struct fake_qp *q, struct fake_wr *w)
                             .byte_len = length,
                             .imm_data = w->wr.imm_data};
 
-        ck_assert_ptr_nonnull(peer);
-        ck_assert_msg(peer->receives > 0, "no receive is posted");
+        MUST(peer != NULL);
+        MUST(peer->receives > 0);
         peer->receives--;
         wc.qp_num = peer->qp.qp_num;
         push(peer->qp.recv_cq, &wc);
@@ -535,7 +543,7 @@ void fake_event(enum ibv_event_type type, int port)
 {
     struct ibv_async_event event = {.event_type = type, .element.port_num = port};
 
-    ck_assert_int_eq((int)write(last_context->events[1], &event, sizeof(event)), sizeof(event));
+    MUST((int)write(last_context->events[1], &event, sizeof(event)) == sizeof(event));
 }
 
 static int fork_init(void)
@@ -604,9 +612,8 @@ int fake_add_device(const char *name, int ports, bool ethernet)
         port->attr.active_width = 2;   /* 4 lanes */
         port->attr.active_speed = 128; /* 100 Gb/s each */
         port->attr.link_layer = ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
-        ck_assert_int_eq(inet_pton(AF_INET6, ethernet ? "::ffff:10.0.0.1" : "fe80::2:c903:0:1",
-                                   port->gid[0].gid.raw),
-                         1);
+        MUST(inet_pton(AF_INET6, ethernet ? "::ffff:10.0.0.1" : "fe80::2:c903:0:1",
+                       port->gid[0].gid.raw) == 1);
         port->gid[0].gid.raw[15] = (uint8_t)(1 + 2 * fake.devices + p);
         port->gid[0].gid_type = ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
     }
@@ -658,7 +665,7 @@ struct gemmar_knobs *fake_knobs(void)
     for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
         const struct gemmar_knob *knob = &gemmar_knob_table()[i];
 
-        ck_assert_int_eq(gemmar_knob_parse(&knobs, knob, knob->standard, why, sizeof(why)), 0);
+        MUST(gemmar_knob_parse(&knobs, knob, knob->standard, why, sizeof(why)) == 0);
     }
     return &knobs;
 }
