@@ -157,7 +157,8 @@ gemmarResult_t gemmarCommDestroy(gemmarComm_t comm)
     if (result != gemmarSuccess) {
         return result;
     }
-    if (gemmar_comm_enter(comm) == gemmarSuccess) {
+    gemmar_store_relaxed(&comm->words->next_look_ns, 0);
+    if (gemmar_comm_enter(comm) == gemmarSuccess && gemmar_comm_look(comm, UINT32_MAX) == 0) {
         (void)gemmar_workspace_drain(comm, comm->workspace, thread);
         result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_END, thread, NULL, 0, NULL);
         if (result != gemmarSuccess) {

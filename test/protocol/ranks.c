@@ -226,7 +226,7 @@ static int wait_for_all(const struct run *run, const pid_t *pids, int *statuses)
 /* A fabric for each run: ports stay down in one, and rules stay added. */
 static void make_fabric(void)
 {
-    (void)strcpy(fabric, "/dev/shm/softhca-test.XXXXXX");
+    (void)strcpy(fabric, "/dev/shm/gemmar-test.XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(fabric));
     ck_assert_int_eq(setenv("SOFTHCA_FABRIC", fabric, 1), 0);
 }

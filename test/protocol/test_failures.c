@@ -413,6 +413,36 @@ START_TEST(abort_from_another_thread)
 }
 END_TEST
 
+/* A local peer is broken, and its process goes on: the healthy rank must not wait for it. */
+static void destroy_beside_a_broken_one(struct rank *rank)
+{
+    gemmarComm_t comm = ranks_create(rank);
+    uint64_t began = ranks_ms();
+
+    if (rank->rank == 1) {
+        (void)gemmarCommAbort(comm);
+        gemmar_store_release(&rank->shared[1], 1);
+        while (gemmar_load_acquire(&rank->shared[2]) == 0 && ranks_ms() - began < 20000) {
+            ranks_sleep_ms(1);
+        }
+    } else {
+        while (gemmar_load_acquire(&rank->shared[1]) == 0) {
+            ranks_sleep_ms(1);
+        }
+    }
+    (void)gemmarCommDestroy(comm);
+    gemmar_store_release(&rank->shared[2], 1);
+    rank->report->ms = ranks_ms() - began;
+}
+
+START_TEST(destroy_does_not_wait_for_a_broken_local_rank)
+{
+    const struct report *reports = ranks_simple(1, 2, destroy_beside_a_broken_one, NULL);
+
+    ck_assert_uint_lt(reports[0].ms, 10000);
+}
+END_TEST
+
 /* A process may end with a communicator in use; its peers are the ones who get an error. */
 static void just_leaves(struct rank *rank)
 {
@@ -450,6 +480,7 @@ int main(void)
     tcase_add_test(all, one_rank_refuses);
     tcase_add_test(all, growth_that_fails_on_one_rank);
     tcase_add_test(all, abort_from_another_thread);
+    tcase_add_test(all, destroy_does_not_wait_for_a_broken_local_rank);
     tcase_add_test(all, exit_without_destroy);
     suite_add_tcase(suite, all);
     return ranks_main(suite);
