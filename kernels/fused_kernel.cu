@@ -16,6 +16,13 @@ static __global__ void __launch_bounds__(GEMMAR_FUSED_THREADS, 1)
     (void)gemmar_roles_run(&call, blockIdx.x, threadIdx.x, blockDim.x, &scratch);
 }
 
+extern "C" cudaError_t gemmar_fused_load(void)
+{
+    struct cudaFuncAttributes attributes;
+
+    return cudaFuncGetAttributes(&attributes, fused);
+}
+
 extern "C" cudaError_t gemmar_fused_launch(const struct gemmar_call *call, cudaStream_t stream)
 {
     struct gemmar_call copy = *call;

@@ -13,6 +13,9 @@
 extern "C" {
 #endif
 
+/* Load the kernel now: loading it behind a kernel that waits for a peer can block for ever. */
+cudaError_t gemmar_fused_load(void);
+
 /* Enqueue one call of this rank on `stream`: a cooperative launch of plan.ctas blocks, so that a
  * grid that cannot be resident is refused (cudaErrorCooperativeLaunchTooLarge). All pointers of the
  * call are device-accessible. Does not synchronise. */
