@@ -189,11 +189,12 @@ struct softhca_qp {
     uint64_t highest; // one more than the newest message that was ever begun
     uint32_t rd_outstanding;
     uint32_t retries, rnr_retries;
-    uint64_t timer_ns;  // when the oldest was last sent or acknowledged; 0 not running
-    uint64_t rnr_ns;    // no sending before
-    uint64_t hold_ns;   // no sending before (fault rule)
-    uint64_t held;      // slot + 1 for which hold_ns was already decided
-    uint32_t first_psn; // slot n has the PSN first_psn + n
+    uint64_t timer_ns;   // when the oldest was last sent or acknowledged; 0 not running
+    uint64_t starved_ns; // since when timeouts were put off; 0 when not
+    uint64_t rnr_ns;     // no sending before
+    uint64_t hold_ns;    // no sending before (fault rule)
+    uint64_t held;       // slot + 1 for which hold_ns was already decided
+    uint32_t first_psn;  // slot n has the PSN first_psn + n
 
     // responder: progress thread, under hca.lock
     uint32_t expected; // PSN
@@ -358,6 +359,9 @@ int softhca_qp_has_work(const struct softhca_qp *qp);
 // packet would go nowhere (no such queue pair, port down): then it counts as sent.
 struct softhca_packet *softhca_packet_begin(struct softhca_qp *qp, uint32_t payload, int *out_lost);
 void softhca_packet_end(struct softhca_qp *qp, struct softhca_packet *p);
+// 1 when the peer has not yet taken packets of ours although its process lives and is not stopped:
+// the machine gave its progress thread no time. A NIC has no such state; its timers must not run.
+int softhca_peer_is_starved(const struct softhca_qp *qp);
 // NIC model: 1 when the port may send now; else wake_ns says when.
 int softhca_model_may_send(const struct softhca_qp *qp);
 void softhca_model_charge(const struct softhca_qp *qp, struct softhca_packet *p);

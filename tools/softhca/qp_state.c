@@ -174,7 +174,7 @@ void softhca_qp_to_reset(struct softhca_qp *qp)
     SOFTHCA_STORE_RELEASE(&qp->rq.freed, qp->rq.tail);
     (void)pthread_mutex_unlock(&qp->rq.lock);
     qp->tx_off = qp->rd_outstanding = 0;
-    qp->timer_ns = qp->rnr_ns = qp->hold_ns = 0;
+    qp->timer_ns = qp->starved_ns = qp->rnr_ns = qp->hold_ns = 0;
     qp->has_recv = 0;
     qp->nak = qp->ack_pending = 0;
     qp->lid = qp->dlid = 0;

@@ -7,6 +7,7 @@
 
 #define TX_BYTES    (256u * 1024u) // of one queue pair in one pass
 #define TX_MESSAGES 128u
+#define STARVED_NS  10000000000ull // how long a peer that gets no processor is waited for
 
 static uint32_t psn_of(const struct softhca_qp *qp, uint64_t n)
 {
@@ -83,6 +84,7 @@ static int succeed_head(struct softhca_qp *qp)
 static void note_progress(struct softhca_qp *qp)
 {
     qp->next = qp->next < qp->una ? qp->una : qp->next;
+    qp->starved_ns = 0;
     qp->timer_ns = qp->una < qp->next || qp->tx_off ? softhca_hca->now_ns : 0;
 }
 
@@ -97,6 +99,7 @@ static int acknowledge(struct softhca_qp *qp, uint64_t end)
         if (qp->una >= qp->next) { // acknowledged after we had gone back to send it again
             qp->next = qp->una + 1;
             qp->tx_off = 0;
+            qp->rd_outstanding += (uint32_t)has_answer(w); // going back had taken it off
         }
         if (!succeed_head(qp)) {
             return 0;
@@ -200,6 +203,8 @@ static int gather(const struct softhca_qp *qp, struct softhca_wqe *w, uint32_t o
 static void answered(struct softhca_qp *qp, uint64_t n, const struct softhca_packet *p)
 {
     struct softhca_wqe *w = softhca_wqe_at(qp, n);
+    qp->timer_ns = qp->timer_ns ? softhca_hca->now_ns : 0; // a sign of life, also of an earlier try
+    qp->starved_ns = 0;
     if (!has_answer(w) || w->done || (p->kind == SOFTHCA_READ_DATA && p->offset != w->received) ||
         (p->kind == SOFTHCA_READ_DATA) != (w->opcode == IBV_WR_RDMA_READ)) {
         return; // of an earlier try
@@ -216,7 +221,6 @@ static void answered(struct softhca_qp *qp, uint64_t n, const struct softhca_pac
         return;
     }
     w->received += len;
-    qp->timer_ns = softhca_hca->now_ns;
     if (w->received == w->length) {
         w->done = 1;
         (void)acknowledge(qp, n + 1);
@@ -407,6 +411,14 @@ static void check_timer(struct softhca_qp *qp)
     if (h->now_ns - qp->timer_ns < ns || h->now_ns < qp->timer_ns) {
         softhca_wake_at(qp->timer_ns + ns);
         return;
+    }
+    if (softhca_peer_is_starved(qp)) {
+        qp->starved_ns = qp->starved_ns ? qp->starved_ns : h->now_ns;
+        if (h->now_ns - qp->starved_ns < STARVED_NS) {
+            qp->timer_ns = h->now_ns;
+            softhca_wake_at(qp->timer_ns + ns);
+            return;
+        }
     }
     if (qp->retries++ >= qp->attr.retry_cnt) {
         fail_head(qp, IBV_WC_RETRY_EXC_ERR);

@@ -267,16 +267,29 @@ static void atomic_packet(struct softhca_qp *qp, const struct softhca_packet *p)
     message_done(qp);
 }
 
+// The peer went back to a message: what is still owed from there on it will ask for again.
+static void forget_answers(struct softhca_qp *qp, uint32_t psn)
+{
+    for (uint32_t i = qp->answer_head; i != qp->answer_tail; i++) {
+        if (softhca_psn_diff(qp->answers[i % ANSWERS].psn, psn) >= 0) {
+            qp->answer_tail = i;
+            return;
+        }
+    }
+}
+
 // Executed before: answer again, do not do it again.
 static void repeated(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     if (p->kind == SOFTHCA_READ) {
+        forget_answers(qp, p->psn);
         if (read_allowed(qp, p)) {
             owe_read(qp, p);
         }
         return;
     }
     if (p->kind == SOFTHCA_CMP_SWP || p->kind == SOFTHCA_FETCH_ADD) {
+        forget_answers(qp, p->psn);
         for (uint32_t i = 0; i < SOFTHCA_MAX_RD_ATOM; i++) {
             if (qp->atomics[i].valid && qp->atomics[i].psn == p->psn) {
                 struct softhca_answer a = {.addr = qp->atomics[i].result, .psn = p->psn};

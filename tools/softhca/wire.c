@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a queue pair to its peer's ring: routing, ports, and the model of the NIC's speed.
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/softhca/hca.h"
 #include "tools/softhca/sync.h"
@@ -43,6 +46,40 @@ static struct softhca_ring *ring_to(uint32_t slot)
         }
     }
     return &peer->out;
+}
+
+// The state letter of a process of this host, or 0.
+static char process_state(int pid)
+{
+    char path[32], text[256];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid); // fits
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        (void)close(fd); // was only read
+    }
+    text[n > 0 ? n : 0] = 0;
+    const char *end = strrchr(text, ')'); // the name before it may hold anything
+    return end && end[1] == ' ' ? end[2] : 0;
+}
+
+int softhca_peer_is_starved(const struct softhca_qp *qp)
+{
+    const struct softhca_hca *h = softhca_hca;
+    int slot = route(qp);
+    if (slot < 0) {
+        return 0;
+    }
+    const struct softhca_ring *out = &h->peers[slot].out;
+    const struct softhca_proc *p = &h->member.fabric->procs[slot];
+    if (!out->control || out->gen != SOFTHCA_LOAD_ACQUIRE(&p->gen) ||
+        SOFTHCA_LOAD_ACQUIRE(&out->control->head) == out->pos ||
+        SOFTHCA_LOAD_ACQUIRE(&h->member.fabric->nodes[p->node].silent) ||
+        !softhca_fabric_alive(&h->member, (uint32_t)slot)) {
+        return 0;
+    }
+    char state = process_state(p->pid);
+    return state == 'R' || state == 'S' || state == 'D';
 }
 
 struct softhca_packet *softhca_packet_begin(struct softhca_qp *qp, uint32_t payload, int *out_lost)
