@@ -43,3 +43,20 @@ void gemmar_perf_library_log_flush(void)
     count = 0;
     (void)pthread_mutex_unlock(&lock);
 }
+
+unsigned gemmar_perf_library_log_mark(void)
+{
+    unsigned mark;
+
+    (void)pthread_mutex_lock(&lock);
+    mark = count;
+    (void)pthread_mutex_unlock(&lock);
+    return mark;
+}
+
+void gemmar_perf_library_log_forget(unsigned mark)
+{
+    (void)pthread_mutex_lock(&lock);
+    count = mark < count ? mark : count;
+    (void)pthread_mutex_unlock(&lock);
+}

@@ -15,4 +15,9 @@ void gemmar_perf_library_log_verbose(bool verbose);
  * they are the explanation. After an error with a sentence of its own they would repeat it. */
 void gemmar_perf_library_log_flush(void);
 
+/* How many warnings are kept, and: forget those kept since then, which a refusal that was asked for
+ * has caused. */
+unsigned gemmar_perf_library_log_mark(void);
+void gemmar_perf_library_log_forget(unsigned mark);
+
 #endif

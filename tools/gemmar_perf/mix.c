@@ -91,6 +91,7 @@ static int refused_call(struct mix *m, uint32_t call, uint32_t i)
 {
     const struct gemmar_perf_inputs *in = &m->in[i];
     const struct gemmar_perf_buffers *b = &m->buffers[i];
+    unsigned mark = gemmar_perf_library_log_mark();
     gemmarResult_t result;
 
     switch (draw(m, call, 2) % 3) {
@@ -106,6 +107,7 @@ static int refused_call(struct mix *m, uint32_t call, uint32_t i)
         break;
     }
     m->refused++;
+    gemmar_perf_library_log_forget(mark);
     if (result != gemmarInvalidArgument) {
         gemmar_perf_say("a call with wrong arguments returned '%s', want '%s'",
                         gemmarGetErrorString(result), gemmarGetErrorString(gemmarInvalidArgument));

@@ -56,6 +56,15 @@ for epoch in 2147483645 4294967293; do
         --nodes 2 --ranks-per-node 2 --mix 24 --shapes $shapes
 done
 
+number=$((number + 1))
+if grep -q '^gemmar_perf:' "$work/out"; then
+    bad=1
+    echo "not ok $number - no unexpected warning"
+    sed 's/^/# /' "$work/out"
+else
+    echo "ok $number - no unexpected warning"
+fi
+
 # local facts change no bit
 sum() { # ARGUMENTS...
     timeout 100 "${soft[@]}" --nodes 2 --ranks-per-node 2 --mix 20 --shapes $shapes "$@" 2>&1 |
