@@ -23,11 +23,12 @@ struct worker {
 
 struct gemmar_cpu_executor {
     pthread_mutex_t lock;
-    pthread_cond_t begin; /* a call was posted, or stop */
-    pthread_cond_t end;   /* the last worker left the call */
-    const struct gemmar_call *call;
-    uint64_t generation; /* counts posted calls */
-    uint32_t running;    /* workers in the call */
+    pthread_cond_t begin;           /* a call was posted, or stop */
+    pthread_cond_t end;             /* the last worker left the call */
+    const struct gemmar_call *call; /* gone when the call has ended: read by its CTAs only */
+    uint32_t ctas;                  /* of the last posted call */
+    uint64_t generation;            /* counts posted calls */
+    uint32_t running;               /* workers in the call */
     uint32_t workers;
     bool stop;
     bool failed; /* some CTA left the call early */
@@ -90,7 +91,7 @@ static void *work(void *argument)
 
     (void)pthread_mutex_lock(&e->lock);
     for (;;) {
-        while (!e->stop && (e->generation == seen || w->index >= e->call->plan.ctas)) {
+        while (!e->stop && (e->generation == seen || w->index >= e->ctas)) {
             seen = e->generation;
             (void)pthread_cond_wait(&e->begin, &e->lock);
         }
@@ -146,19 +147,18 @@ static int grow_panels(struct gemmar_cpu_executor *e, const struct gemmar_call *
 {
     uint32_t ctas = call->plan.ctas, m = call->map.tile_m, n = call->map.tile_n;
 
-    if (e->panels >= ctas && e->tile_m == m && e->tile_n == n) {
-        return 0;
+    if (e->panels < ctas || e->tile_m != m || e->tile_n != n) {
+        drop_panels(e);
+        e->scratch = calloc(ctas, sizeof(struct gemmar_gemm_scratch *));
+        if (e->scratch == NULL) {
+            return -ENOMEM;
+        }
+        e->panels = ctas;
+        e->tile_m = m;
+        e->tile_n = n;
     }
-    drop_panels(e);
-    e->scratch = calloc(ctas, sizeof(struct gemmar_gemm_scratch *));
-    if (e->scratch == NULL) {
-        return -ENOMEM;
-    }
-    e->panels = ctas;
-    e->tile_m = m;
-    e->tile_n = n;
     for (uint32_t i = 0; i < ctas; i++) {
-        int rc = gemmar_range_has(&call->plan.compute, i)
+        int rc = e->scratch[i] == NULL && gemmar_range_has(&call->plan.compute, i)
                      ? gemmar_gemm_scratch_open(m, n, &e->scratch[i])
                      : 0;
 
@@ -189,6 +189,7 @@ int gemmar_cpu_run(struct gemmar_cpu_executor *e, const struct gemmar_call *call
     }
     (void)pthread_mutex_lock(&e->lock);
     e->call = call;
+    e->ctas = call->plan.ctas;
     e->failed = false;
     e->running = call->plan.ctas - 1;
     e->generation++;
