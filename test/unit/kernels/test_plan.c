@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan: agreed by all ranks, within the limits of a FIFO command, capacities that hold.
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+#include "kernels/plan.h"
+
+static const int64_t sizes[] = {1, 16, 64, 65, 129, 256, 257, 1000, 8192, 28672};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static int make(int64_t m, int64_t n, uint32_t dtype, uint32_t nodes, uint32_t locals,
+                struct gemmar_plan *plan)
+{
+    struct gemmar_plan_facts facts = {.nodes = nodes, .locals = locals};
+    char why[160] = "";
+    int rc = gemmar_plan_make(m, n, dtype, &facts, plan, why, sizeof(why));
+
+    ck_assert_int_eq(rc != 0, why[0] != '\0');
+    return rc;
+}
+
+START_TEST(every_chunk_fits_a_command_in_every_type)
+{
+    for (uint32_t dtype = 0; dtype <= GEMMAR_DTYPE_FP32; dtype++) {
+        for (size_t i = 0; i < SIZES * SIZES; i++) {
+            struct gemmar_plan plan;
+
+            ck_assert_int_eq(make(sizes[i / SIZES], sizes[i % SIZES], dtype, 4, 8, &plan), 0);
+            ck_assert_uint_lt((uint64_t)plan.map.tile_m * plan.map.tile_n * plan.map.chunk_tiles *
+                                  plan.map.element_bytes,
+                              UINT64_C(1) << GEMMAR_FIFO_LENGTH_BITS);
+        }
+    }
+}
+END_TEST
+
+/* Ranks that need different capacities would grow at different calls. */
+START_TEST(a_capacity_holds_every_rank)
+{
+    for (size_t i = 0; i < SIZES * SIZES; i++) {
+        struct gemmar_plan plan;
+        struct gemmar_capacity c;
+
+        ck_assert_int_eq(make(sizes[i / SIZES], sizes[i % SIZES], GEMMAR_DTYPE_BF16, 3, 5, &plan),
+                         0);
+        plan.algo = i % 2 ? GEMMAR_ALGO_DIRECT : GEMMAR_ALGO_TWO_SHOT;
+        c = gemmar_plan_capacity(&plan);
+        ck_assert_uint_eq(c.chunks, (uint64_t)plan.map.chunks);
+        for (uint32_t g = 0; g < 5; g++) {
+            int64_t first = gemmar_map_first(&plan.map, g),
+                    end = gemmar_map_first(&plan.map, g + 1);
+
+            ck_assert_uint_ge(c.slots, (uint64_t)(end - first));
+            ck_assert_uint_ge(c.slice_bytes,
+                              (uint64_t)gemmar_map_valid_bytes(&plan.map, first, end));
+            for (uint32_t n = 0; plan.algo == GEMMAR_ALGO_TWO_SHOT && n < 3; n++) {
+                int64_t sub = gemmar_map_sub_first(&plan.map, g, n);
+                int64_t next = gemmar_map_sub_first(&plan.map, g, n + 1);
+
+                ck_assert_uint_ge(c.sub_slots, (uint64_t)(next - sub));
+                ck_assert_uint_ge(c.sub_bytes,
+                                  (uint64_t)gemmar_map_valid_bytes(&plan.map, sub, next));
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_maximum_of_two_capacities_holds_both)
+{
+    struct gemmar_plan wide, tall;
+    struct gemmar_capacity a, b, both;
+
+    ck_assert_int_eq(make(64, 8192, GEMMAR_DTYPE_FP32, 4, 2, &wide), 0);
+    ck_assert_int_eq(make(8192, 64, GEMMAR_DTYPE_BF16, 4, 2, &tall), 0);
+    tall.algo = GEMMAR_ALGO_TWO_SHOT;
+    a = gemmar_plan_capacity(&wide);
+    b = gemmar_plan_capacity(&tall);
+    both = gemmar_capacity_max(&a, &b);
+    ck_assert(gemmar_capacity_holds(&both, &a));
+    ck_assert(gemmar_capacity_holds(&both, &b));
+    ck_assert(!gemmar_capacity_holds(&a, &b));
+}
+END_TEST
+
+START_TEST(the_algorithm_follows_nodes_and_size)
+{
+    struct gemmar_plan plan;
+
+    ck_assert_int_eq(make(8192, 8192, GEMMAR_DTYPE_BF16, 1, 8, &plan), 0);
+    ck_assert_uint_eq(plan.algo, GEMMAR_ALGO_LOCAL);
+    ck_assert_int_eq(make(8192, 8192, GEMMAR_DTYPE_BF16, 2, 8, &plan), 0);
+    ck_assert_uint_eq(plan.algo, GEMMAR_ALGO_DIRECT);
+    ck_assert_int_eq(make(8192, 8192, GEMMAR_DTYPE_BF16, 4, 8, &plan), 0);
+    ck_assert_uint_eq(plan.algo, GEMMAR_ALGO_TWO_SHOT);
+    ck_assert_int_eq(make(16, 8192, GEMMAR_DTYPE_BF16, 4, 8, &plan), 0);
+    ck_assert_uint_eq(plan.algo, GEMMAR_ALGO_DIRECT);
+}
+END_TEST
+
+START_TEST(what_cannot_run_says_why_and_leaves_the_plan)
+{
+    struct gemmar_plan_facts facts = {
+        .nodes = 2, .locals = 1, .tile_m = 128, .tile_n = 256, .chunk_tiles = 256};
+    struct gemmar_plan plan = {.algo = 77};
+    char why[160] = "";
+
+    ck_assert_int_eq(make(-1, 5, GEMMAR_DTYPE_BF16, 2, 1, &plan), -EINVAL);
+    ck_assert_int_eq(make(INT64_C(1) << 40, INT64_C(1) << 40, GEMMAR_DTYPE_BF16, 2, 1, &plan),
+                     -EOVERFLOW);
+    /* 256 tiles of 128 KiB fp32: 32 MiB. */
+    ck_assert_int_eq(
+        gemmar_plan_make(1000, 1000, GEMMAR_DTYPE_FP32, &facts, &plan, why, sizeof(why)), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "chunk"));
+    facts.chunk_tiles = 1;
+    facts.tile_m = facts.tile_n = 1;
+    ck_assert_int_eq(
+        gemmar_plan_make(2049, 1025, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)),
+        -EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(why, "slots"));
+    ck_assert_uint_eq(plan.algo, 77);
+}
+END_TEST
+
+/* A stage without CTAs never runs; the others would wait for it until the watchdog. */
+START_TEST(every_stage_has_a_cta)
+{
+    struct gemmar_plan plan;
+
+    ck_assert_int_eq(make(1000, 1000, GEMMAR_DTYPE_BF16, 2, 2, &plan), 0);
+    for (uint32_t ctas = 0; ctas < 40; ctas++) {
+        struct gemmar_local_plan p = gemmar_plan_local(&plan, ctas);
+        const struct gemmar_range *range[] = {&p.compute, &p.intra, &p.inter, &p.copy};
+
+        ck_assert_uint_ge(p.ctas, 1);
+        for (int i = 0; i < 4; i++) {
+            ck_assert_uint_ge(range[i]->count, 1);
+            ck_assert_uint_le(range[i]->first + range[i]->count, p.ctas);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan");
+    TCase *tests = tcase_create("all");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, every_chunk_fits_a_command_in_every_type);
+    tcase_add_test(tests, a_capacity_holds_every_rank);
+    tcase_add_test(tests, the_maximum_of_two_capacities_holds_both);
+    tcase_add_test(tests, the_algorithm_follows_nodes_and_size);
+    tcase_add_test(tests, what_cannot_run_says_why_and_leaves_the_plan);
+    tcase_add_test(tests, every_stage_has_a_cta);
+    suite_add_tcase(suite, tests);
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
