@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "kernels/plan.h"
+#include "kernels/ref/reference.h"
 #include "transport/fifo.h"
 #include "transport/order.h"
 #include "transport/wait.h"
@@ -40,7 +41,6 @@ struct rank {
     uint64_t stop;
     uint64_t seed;
     uint64_t sent_bytes, formula_bytes;
-    float *c; /* last result */
     int rc;
 };
 
@@ -186,7 +186,6 @@ static void close_rank(struct rank *r)
     give(r->published);
     give(r->staged);
     give(r->tiles_done);
-    give(r->c);
 }
 
 static struct gemmar_plan plan_of(const struct world *w, const struct shape *s)
@@ -301,6 +300,22 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
+static void drain_and_close(struct world *w)
+{
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        /* A finished call does not mean finished sends. */
+        struct gemmar_wait wait;
+
+        gemmar_wait_init(&wait, UINT64_C(5000000000));
+        while (w->mute < 0 && gemmar_load_acquire(w->rank[i].fifo.retired) < w->rank[i].ticket &&
+               gemmar_wait_step(&wait)) {
+        }
+    }
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        close_rank(&w->rank[i]);
+    }
+}
+
 static void run_world(struct world *w, uint32_t nodes, uint32_t locals, uint32_t algo,
                       const struct shape *shapes, int calls)
 {
@@ -332,18 +347,132 @@ static void run_world(struct world *w, uint32_t nodes, uint32_t locals, uint32_t
     for (uint32_t i = 0; i < w->ranks; i++) {
         (void)pthread_join(thread[i], NULL);
     }
-    for (uint32_t i = 0; i < w->ranks; i++) {
-        /* A finished call does not mean finished sends. */
-        struct gemmar_wait wait;
+    drain_and_close(w);
+}
 
-        gemmar_wait_init(&wait, UINT64_C(5000000000));
-        while (w->mute < 0 && gemmar_load_acquire(w->rank[i].fifo.retired) < w->rank[i].ticket &&
-               gemmar_wait_step(&wait)) {
-        }
+/* One call of each rank with operands that do round, an epilogue and padded rows. */
+#define PAD 3
+
+struct rounded {
+    struct rank *rank;
+    struct gemmar_plan plan;
+    struct gemmar_ref_problem problem;
+    char *a, *b, *c;
+    int rc;
+};
+
+static char *random_matrix(uint32_t dtype, int64_t rows, int64_t ld, uint64_t seed)
+{
+    char *p = zeros((uint64_t)(rows * ld) * gemmar_dtype_bytes(dtype));
+    uint64_t state = seed * 2654435761u + 1;
+
+    for (int64_t i = 0; i < rows * ld; i++) {
+        gemmar_store_element(dtype, p, i, (float)((int)(next(&state) % 2001) - 1000) / 700.0f);
+    }
+    return p;
+}
+
+static void *run_rounded(void *argument)
+{
+    struct rounded *t = argument;
+    const struct gemmar_ref_problem *p = &t->problem;
+    struct gemmar_call call;
+
+    fill_call(t->rank, &t->plan, &call);
+    call.operands = (struct gemmar_operands){.a = t->a,
+                                             .b = t->b,
+                                             .c = t->c,
+                                             .bias = p->bias,
+                                             .k = p->k,
+                                             .lda = p->lda,
+                                             .ldb = p->ldb,
+                                             .ldc = p->ldc,
+                                             .alpha = p->alpha,
+                                             .beta = p->beta,
+                                             .trans_b = p->trans_b,
+                                             .dtype = p->dtype};
+    t->rc = machine_run(t->rank->machine, &call);
+    return NULL;
+}
+
+static void check_rounded(const struct gemmar_ref_problem *p, struct rounded *t, uint32_t ranks)
+{
+    uint64_t bytes = (uint64_t)(p->m * p->ldc) * gemmar_dtype_bytes(p->dtype);
+    double *value = zeros(sizeof(double) * (uint64_t)(p->m * p->n));
+    double *bound = zeros(sizeof(double) * (uint64_t)(p->m * p->n));
+    char *want = zeros(bytes);
+
+    memcpy(want, p->old_c, bytes); /* what pads the rows stays */
+    ck_assert_int_eq(gemmar_ref_protocol(p, want), 0);
+    gemmar_ref_exact(p, value, bound);
+    for (uint32_t i = 0; i < ranks; i++) {
+        ck_assert_int_eq(t[i].rc, 0);
+        ck_assert_mem_eq(t[i].c, MACHINE_ADDS_IN_ORDER ? want : t[0].c, bytes);
+    }
+    for (int64_t i = 0; i < p->m * p->n; i++) {
+        double got = gemmar_load_element(p->dtype, t[0].c, i / p->n * p->ldc + i % p->n);
+
+        ck_assert_double_le(got - value[i], bound[i]);
+        ck_assert_double_le(value[i] - got, bound[i]);
+    }
+    give(value);
+    give(bound);
+    give(want);
+}
+
+static void run_rounded_world(struct world *w, const struct shape *s, bool plain)
+{
+    struct rounded t[MAX_RANKS];
+    const void *a[MAX_RANKS], *b[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
+    struct gemmar_plan plan = plan_of(w, s);
+    uint32_t trans = plain ? 0 : 1;
+    int64_t ldb = (trans ? s->k : s->n) + PAD;
+    char *old = random_matrix(w->dtype, s->m, s->n + PAD, 5);
+    char *bias = random_matrix(w->dtype, 1, s->n, 6);
+    struct gemmar_ref_problem p = {s->m,
+                                   s->n,
+                                   s->k,
+                                   s->k + PAD,
+                                   ldb,
+                                   s->n + PAD,
+                                   w->dtype,
+                                   trans,
+                                   w->nodes,
+                                   w->locals,
+                                   plain ? 1.0f : 0.7f,
+                                   plain ? 0.0f : 0.3f,
+                                   a,
+                                   b,
+                                   plain ? NULL : bias,
+                                   old};
+    uint64_t bytes = (uint64_t)(p.m * p.ldc) * gemmar_dtype_bytes(w->dtype);
+
+    w->capacity = gemmar_plan_capacity(&plan);
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        w->rank_of[i] = i;
+        open_rank(w, i);
+        t[i] = (struct rounded){.rank = &w->rank[i], .plan = plan, .problem = p};
+        a[i] = t[i].a = random_matrix(w->dtype, s->m, p.lda, 10 + i);
+        b[i] = t[i].b = random_matrix(w->dtype, trans ? s->n : s->k, ldb, 40 + i);
+        t[i].c = zeros(bytes);
+        memcpy(t[i].c, old, bytes);
     }
     for (uint32_t i = 0; i < w->ranks; i++) {
-        close_rank(&w->rank[i]);
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, run_rounded, &t[i]), 0);
     }
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        (void)pthread_join(thread[i], NULL);
+    }
+    drain_and_close(w);
+    check_rounded(&p, t, w->ranks);
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        give(t[i].a);
+        give(t[i].b);
+        give(t[i].c);
+    }
+    give(old);
+    give(bias);
 }
 
 static const struct shape mixed[] = {{1, 1, 1},   {40, 70, 9}, {33, 65, 17}, {64, 128, 32},
@@ -394,6 +523,28 @@ START_TEST(epochs_cross_2_to_the_31_and_32)
 }
 END_TEST
 
+/* The ranks have different CTA counts: the bits may depend on nothing but the agreed plan. */
+START_TEST(results_round_as_the_reference_does)
+{
+    static const struct shape shapes[] = {{1, 1, 1}, {40, 70, 300}, {65, 129, 33}, {9, 20, 0}};
+
+    for (int i = 0; i < 4 * 3 * 2 * 2; i++) {
+        struct world *w = zeros(sizeof(*w));
+
+        w->nodes = grids[_i].nodes;
+        w->locals = grids[_i].locals;
+        w->ranks = w->nodes * w->locals;
+        w->dtype = (uint32_t)i / 4 % 3;
+        w->algo = i / 12 % 2 ? GEMMAR_ALGO_DIRECT : GEMMAR_ALGO_TWO_SHOT;
+        w->first_epoch = 1;
+        w->mute = -1;
+        w->timeout_ns = UINT64_C(60000000000);
+        run_rounded_world(w, &shapes[i % 4], i / 24 == 0);
+        give(w);
+    }
+}
+END_TEST
+
 START_TEST(a_silent_peer_ends_in_an_error_that_names_it)
 {
     struct world *w = zeros(sizeof(*w));
@@ -437,6 +588,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, mixed_shapes_are_exact_on_every_grid, 0, count);
     tcase_add_loop_test(tests, a_slow_rank_is_never_overtaken, 0, count);
+    tcase_add_loop_test(tests, results_round_as_the_reference_does, 0, count);
     tcase_add_test(tests, epochs_cross_2_to_the_31_and_32);
     tcase_add_test(tests, a_silent_peer_ends_in_an_error_that_names_it);
 #if MACHINE_HAS_BUSY
