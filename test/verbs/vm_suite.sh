@@ -20,7 +20,7 @@ result() { # OK|NOT-OK TEXT
 # program NAME SECONDS COMMAND...: each TAP line of COMMAND is one of ours, with NAME before it; one
 # line more says that the program ended well and printed as many as it had announced.
 program() {
-    local name=$1 seconds=$2 line plan='' seen=0 status=0
+    local name=$1 seconds=$2 line plan='' seen=0 status=0 started=$SECONDS
     shift 2
     if [ ! -x "$1" ]; then
         result ok "$name # SKIP not built"
@@ -46,6 +46,7 @@ program() {
         timeout -k 5 "$seconds" "$@" 2>&1 </dev/null
         printf '\nstatus %s\n' "$?"
     )
+    echo "# $name took $((SECONDS - started)) s"
     if [ "$status" = 124 ]; then
         result not-ok "$name ends within $seconds s"
     elif [ "$status" != 0 ] || [ "$plan" != "$seen" ]; then
@@ -53,6 +54,24 @@ program() {
     else
         result ok "$name ends well"
     fi
+}
+
+# plain NAME SECONDS COMMAND...: a program that prints no TAP, its status is the one result.
+plain() {
+    local name=$1 seconds=$2 log=/tmp/vm_suite.log status=0 started=$SECONDS
+    shift 2
+    if [ ! -x "$1" ]; then
+        result ok "$name # SKIP not built"
+        return
+    fi
+    timeout -k 5 "$seconds" "$@" >"$log" 2>&1 </dev/null || status=$?
+    if [ "$status" = 0 ]; then
+        result ok "$name"
+    else
+        result not-ok "$name (status $status)"
+    fi
+    echo "# $name took $((SECONDS - started)) s"
+    sed 's/^\(# \)\{0,1\}/# /' "$log"
 }
 
 # under_netem 'ARGS' COMMAND...: COMMAND while both directions suffer, for example
@@ -88,5 +107,15 @@ program transport 200 "$pair" --device =rxe0,=rxe1 \
     --port-down 'ip link set veth0 down' --port-up 'ip link set veth0 up'
 under_netem 'loss 1% delay 1ms' \
     program 'transport with loss' 120 "$pair" --device =rxe0,=rxe1 --only 'queue pair'
+
+# The whole data path with the CPU in the place of the GPU: every element of every result is checked.
+perf=$build/tools/gemmar_perf/gemmar_perf
+shapes='1x1x1,129x257x65,64x1024x128'
+checked=(--device cpu --hca real --check --iters 1 --warmup 0 --shapes "$shapes")
+plain 'gemmar_perf on 2 nodes x 2 ranks' 240 "$perf" "${checked[@]}" --nodes 2 --ranks-per-node 2
+plain 'gemmar_perf, two-shot and immediate data' 240 \
+    "$perf" "${checked[@]}" --nodes 3 --algo two-shot --signal imm
+under_netem 'loss 1% delay 1ms' \
+    plain 'gemmar_perf with loss' 240 "$perf" "${checked[@]}" --nodes 2
 
 echo "1..$count"
