@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONF_LINE_BYTES (GEMMAR_KNOB_TEXT_BYTES + 128)
-
 static const struct gemmar_knob table[GEMMAR_KNOB_COUNT] = {
 #define ROW(member, type, variable, standard, min, max, choices, sentence)                         \
     {variable,      GEMMAR_KNOB_##type,                                                            \
@@ -128,50 +126,58 @@ static int set_knob(struct gemmar_knobs *knobs, int index, const char *text,
     return 0;
 }
 
-/* One `NAME=VALUE` line; names that are not in the table belong to somebody else. */
+/* One `NAME=VALUE` line; names that are not in the table belong to somebody else. The first line
+ * that sets a knob counts, over both files, and an empty value sets nothing: as in NCCL. */
 static int set_from_line(struct gemmar_knobs *knobs, char *line, const struct gemmar_logger *log)
 {
     char *equals = strchr(line, '=');
-    size_t end = strcspn(line, "\r\n");
 
-    line[end] = '\0';
-    if (line[0] == '#' || equals == NULL || equals > line + end) {
+    if (line[0] == '#' || equals == NULL || equals[1] == '\0') {
         return 0;
     }
     *equals = '\0';
     for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
-        if (strcmp(line, table[i].variable) == 0) {
+        if (strcmp(line, table[i].variable) == 0 && knobs->origin[i] == GEMMAR_KNOB_DEFAULT) {
             return set_knob(knobs, i, equals + 1, GEMMAR_KNOB_FILE, log);
         }
     }
     return 0;
 }
 
-/* NCCL reads the file of the user, else that of the machine. A missing file is no error. */
-static int read_conf(struct gemmar_knobs *knobs, const struct gemmar_logger *log)
+/* A missing file is no error. */
+static int read_conf(struct gemmar_knobs *knobs, const char *path, const struct gemmar_logger *log)
 {
-    char path[4096], *line;
-    const char *home = getenv("HOME");
-    FILE *file = NULL;
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t room = 0;
     int rc = 0;
 
-    if (home != NULL && snprintf(path, sizeof(path), "%s/.nccl.conf", home) < (int)sizeof(path)) {
-        file = fopen(path, "re");
-    }
-    if (file == NULL) {
-        file = fopen("/etc/nccl.conf", "re");
-    }
     if (file == NULL) {
         return 0;
     }
-    line = malloc(CONF_LINE_BYTES);
-    rc = line == NULL ? -ENOMEM : 0;
-    while (rc == 0 && fgets(line, CONF_LINE_BYTES, file) != NULL) {
+    while (rc == 0 && getline(&line, &room, file) != -1) {
+        line[strcspn(line, "\r\n")] = '\0';
         rc = set_from_line(knobs, line, log);
     }
     free(line);
     (void)fclose(file); /* it was only read */
     return rc;
+}
+
+/* NCCL_CONF_FILE or else the user's file, then the machine's. */
+static int read_confs(struct gemmar_knobs *knobs, const struct gemmar_logger *log)
+{
+    const char *named = getenv("NCCL_CONF_FILE"), *home = getenv("HOME");
+    char path[4096];
+    int rc = 0;
+
+    if (named != NULL && named[0] != '\0') {
+        rc = read_conf(knobs, named, log);
+    } else if (home != NULL &&
+               snprintf(path, sizeof(path), "%s/.nccl.conf", home) < (int)sizeof(path)) {
+        rc = read_conf(knobs, path, log);
+    }
+    return rc != 0 ? rc : read_conf(knobs, "/etc/nccl.conf", log);
 }
 
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
@@ -185,7 +191,7 @@ int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
             return rc;
         }
     }
-    rc = read_conf(knobs, log);
+    rc = read_confs(knobs, log);
     for (int i = 0; rc == 0 && i < GEMMAR_KNOB_COUNT; i++) {
         const char *text = getenv(table[i].variable);
 

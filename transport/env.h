@@ -128,8 +128,9 @@ const struct gemmar_knob *gemmar_knob_table(void);
 int gemmar_knob_parse(struct gemmar_knobs *knobs, const struct gemmar_knob *knob, const char *text,
                       char *why, size_t why_bytes);
 
-/* Defaults, then ~/.nccl.conf or /etc/nccl.conf, then the environment. -EINVAL with a logged
- * sentence that names the variable. Also sets log->level from GEMMAR_DEBUG. */
+/* Defaults, then the file of NCCL_CONF_FILE or ~/.nccl.conf, then what /etc/nccl.conf adds, then
+ * the environment. -EINVAL with a logged sentence that names the variable. Also sets log->level
+ * from GEMMAR_DEBUG. */
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log);
 
 #endif

@@ -48,14 +48,14 @@ int gemmar_hca_filter_parse(const char *text, struct gemmar_hca_filter *out, cha
         f.exact = true;
         at++;
     }
-    if (*at == '\0' && at != text) {
-        (void)snprintf(why, why_bytes, "names nothing behind '%s'", text);
-        return -EINVAL;
-    }
     while (*at != '\0') {
         size_t length = 0;
         int rc;
 
+        if (*at == ',') {
+            at++; /* empty entries are harmless, as in NCCL */
+            continue;
+        }
         while (is_name(at[length])) {
             length++;
         }
@@ -74,12 +74,14 @@ int gemmar_hca_filter_parse(const char *text, struct gemmar_hca_filter *out, cha
             return rc;
         }
         f.count++;
-        if (*at == ',') {
-            at++; /* one comma at the end is harmless */
-        } else if (*at != '\0') {
+        if (*at != ',' && *at != '\0') {
             (void)snprintf(why, why_bytes, "is not understood at '%.20s'", at);
             return -EINVAL;
         }
+    }
+    if (f.count == 0 && text[0] != '\0') {
+        (void)snprintf(why, why_bytes, "names nothing");
+        return -EINVAL;
     }
     *out = f;
     return 0;

@@ -24,7 +24,11 @@ uint64_t gemmar_now_ns(void)
 
 void gemmar_wait_init(struct gemmar_wait *wait, uint64_t timeout_ns)
 {
-    wait->deadline_ns = timeout_ns != 0 ? gemmar_now_ns() + timeout_ns : 0;
+    uint64_t now = gemmar_now_ns();
+
+    wait->deadline_ns = timeout_ns == 0                 ? 0
+                        : timeout_ns < UINT64_MAX - now ? now + timeout_ns
+                                                        : UINT64_MAX;
     wait->steps = 0;
 }
 

@@ -62,10 +62,11 @@ struct gemmar_fifo_ring {
     uint64_t bytes;
 };
 
-/* The lap bit that the command at this position of the endless sequence carries. */
+/* The lap bit that the command at this position of the endless sequence carries: `entries` is a
+ * power of two, so one bit of the position counts the turns and no division is needed. */
 GEMMAR_HD uint64_t gemmar_fifo_lap(uint64_t position, uint32_t entries)
 {
-    return ~(position / entries) & 1u;
+    return (position & entries) == 0;
 }
 
 GEMMAR_HD struct gemmar_fifo_command gemmar_fifo_pack(const struct gemmar_fifo_request *r,

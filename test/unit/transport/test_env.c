@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Knobs: out of range is an error that names the variable, and the files keep NCCL's order.
+#include "transport/env.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run_suite.h"
+
+static struct gemmar_knobs knobs;
+static char home[64], last_line[2048];
+static int lines;
+
+static void sink(void *user, enum gemmar_log_level level, const char *text)
+{
+    (void)user;
+    (void)level;
+    lines++;
+    (void)snprintf(last_line, sizeof(last_line), "%s", text);
+}
+
+static struct gemmar_logger logger = {.sink = sink, .level = GEMMAR_LOG_WARN};
+
+/* A home of its own, and none of the variables. */
+static void setup(void)
+{
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        ck_assert_int_eq(unsetenv(gemmar_knob_table()[i].variable), 0);
+    }
+    ck_assert_int_eq(unsetenv("NCCL_CONF_FILE"), 0);
+    (void)snprintf(home, sizeof(home), "/tmp/gemmar-env-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(home));
+    ck_assert_int_eq(setenv("HOME", home, 1), 0);
+    lines = 0;
+    last_line[0] = '\0';
+    logger.level = GEMMAR_LOG_WARN;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[128];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", home, name);
+    file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void teardown(void)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/.nccl.conf", home);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof(path), "%s/other", home);
+    (void)unlink(path);
+    (void)rmdir(home);
+}
+
+static int read_all(void)
+{
+    return gemmar_knobs_read(&knobs, &logger);
+}
+
+START_TEST(every_default_parses)
+{
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(knobs.ib_timeout, 20);
+    ck_assert_int_eq(knobs.ib_gid_index, -1);
+    ck_assert_int_eq(knobs.timeout, INT64_C(60000000000));
+    ck_assert_int_eq(knobs.debug, GEMMAR_DEBUG_WARN);
+    ck_assert_int_eq(knobs.epoch_start, 1);
+    ck_assert_str_eq(knobs.ib_hca, "");
+    ck_assert_int_eq(lines, 0);
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        ck_assert_int_eq(knobs.origin[i], GEMMAR_KNOB_DEFAULT);
+    }
+}
+END_TEST
+
+static const struct {
+    const char *variable, *value;
+    int64_t want; /* -1: an error */
+    size_t offset;
+} cases[] = {
+#define MEMBER(m) offsetof(struct gemmar_knobs, m)
+    {"NCCL_IB_TIMEOUT", "0", 0, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "31", 31, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "0x10", 16, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "32", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "-1", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "20x", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "20 ", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", " ", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "2e1", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "99999999999999999999", -1, MEMBER(ib_timeout)},
+    {"NCCL_IB_TIMEOUT", "", 20, MEMBER(ib_timeout)},
+    {"GEMMAR_EPOCH_START", "4294967293", 4294967293, MEMBER(epoch_start)},
+    {"GEMMAR_EPOCH_START", "0", -1, MEMBER(epoch_start)},
+    {"GEMMAR_EPOCH_START", "4611686018427387903", 4611686018427387903, MEMBER(epoch_start)},
+    {"GEMMAR_EPOCH_START", "9223372036854775807", -1, MEMBER(epoch_start)},
+    {"GEMMAR_TIMEOUT", "0.5", 500000000, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "86400", INT64_C(86400000000000), MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "0", -1, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "86401", -1, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "-1", -1, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "nan", -1, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "inf", -1, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "1e999", -1, MEMBER(timeout)},
+    {"GEMMAR_TIMEOUT", "5s", -1, MEMBER(timeout)},
+    {"GEMMAR_SIGNAL", "imm", 1, MEMBER(signal)},
+    {"GEMMAR_SIGNAL", "IMM", 1, MEMBER(signal)},
+    {"GEMMAR_SIGNAL", "im", -1, MEMBER(signal)},
+    {"GEMMAR_SIGNAL", "imms", -1, MEMBER(signal)},
+    {"GEMMAR_SIGNAL", "stamp|imm", -1, MEMBER(signal)},
+    {"GEMMAR_DEBUG", "none", GEMMAR_DEBUG_NONE, MEMBER(debug)},
+    {"GEMMAR_DEBUG", "trace", GEMMAR_DEBUG_TRACE, MEMBER(debug)},
+    {"GEMMAR_ALGO", "two-shot", 2, MEMBER(algo)},
+    {"GEMMAR_RING_ENTRIES", "128", 128, MEMBER(ring_entries)},
+    {"GEMMAR_RING_ENTRIES", "1048577", -1, MEMBER(ring_entries)},
+#undef MEMBER
+};
+
+START_TEST(value_is_taken_or_refused)
+{
+    int64_t got;
+
+    ck_assert_int_eq(setenv(cases[_i].variable, cases[_i].value, 1), 0);
+    if (cases[_i].want < 0) {
+        ck_assert_int_eq(read_all(), -EINVAL);
+        ck_assert_int_eq(lines, 1);
+        ck_assert_ptr_nonnull(strstr(last_line, cases[_i].variable));
+        ck_assert_ptr_nonnull(strstr(last_line, cases[_i].value));
+        return;
+    }
+    ck_assert_int_eq(read_all(), 0);
+    memcpy(&got, (char *)&knobs + cases[_i].offset, sizeof(got));
+    ck_assert_int_eq(got, cases[_i].want);
+    ck_assert_int_eq(lines, 0);
+}
+END_TEST
+
+START_TEST(text_of_4_kib_is_refused_and_one_less_is_taken)
+{
+    static char text[GEMMAR_KNOB_TEXT_BYTES + 1];
+
+    memset(text, 'a', GEMMAR_KNOB_TEXT_BYTES);
+    ck_assert_int_eq(setenv("NCCL_IB_HCA", text, 1), 0);
+    ck_assert_int_eq(read_all(), -EINVAL);
+    text[GEMMAR_KNOB_TEXT_BYTES - 1] = '\0';
+    ck_assert_int_eq(setenv("NCCL_IB_HCA", text, 1), 0);
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_str_eq(knobs.ib_hca, text);
+}
+END_TEST
+
+START_TEST(file_sets_what_the_environment_does_not)
+{
+    write_file(".nccl.conf", "# NCCL_IB_TC=7\n"
+                             "NCCL_IB_TIMEOUT=18\r\n"
+                             "\n"
+                             "NCCL_IB_TIMEOUT=17\n"
+                             "NCCL_IB_RETRY_CNT=\n"
+                             "NCCL_DEBUG=INFO\n"
+                             "no equals sign\n"
+                             "=\n"
+                             "NCCL_IB_HCA==mlx5_1:1\n"
+                             "NCCL_IB_SL=3\n"
+                             "NCCL_IB_QPS_PER_CONNECTION=4");
+    ck_assert_int_eq(setenv("NCCL_IB_SL", "5", 1), 0);
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(knobs.ib_tc, -1);
+    ck_assert_int_eq(knobs.ib_timeout, 18);
+    ck_assert_int_eq(knobs.origin[GEMMAR_KNOB_ib_timeout], GEMMAR_KNOB_FILE);
+    ck_assert_int_eq(knobs.ib_retry_count, 7);
+    ck_assert_str_eq(knobs.ib_hca, "=mlx5_1:1");
+    ck_assert_int_eq(knobs.ib_sl, 5);
+    ck_assert_int_eq(knobs.origin[GEMMAR_KNOB_ib_sl], GEMMAR_KNOB_ENVIRONMENT);
+    ck_assert_int_eq(knobs.ib_qps, 4);
+}
+END_TEST
+
+START_TEST(named_file_replaces_the_one_of_the_user)
+{
+    char path[128];
+
+    write_file(".nccl.conf", "NCCL_IB_TIMEOUT=18\nNCCL_IB_TC=9\n");
+    write_file("other", "NCCL_IB_TIMEOUT=19\n");
+    (void)snprintf(path, sizeof(path), "%s/other", home);
+    ck_assert_int_eq(setenv("NCCL_CONF_FILE", path, 1), 0);
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(knobs.ib_timeout, 19);
+    ck_assert_int_eq(knobs.ib_tc, -1);
+}
+END_TEST
+
+START_TEST(bad_value_in_a_file_is_an_error)
+{
+    write_file(".nccl.conf", "NCCL_IB_TIMEOUT=many\n");
+    ck_assert_int_eq(read_all(), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(last_line, "NCCL_IB_TIMEOUT"));
+}
+END_TEST
+
+/* A line longer than any value was once read as two, the second one with a life of its own. */
+START_TEST(long_line_is_one_line)
+{
+    static char text[3 * GEMMAR_KNOB_TEXT_BYTES];
+    size_t at = 4223;
+
+    memset(text, 'x', at);
+    (void)snprintf(text + at, sizeof(text) - at, "NCCL_IB_TIMEOUT=3\nNCCL_IB_TC=8\n");
+    write_file(".nccl.conf", text);
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(knobs.ib_timeout, 20);
+    ck_assert_int_eq(knobs.ib_tc, 8);
+}
+END_TEST
+
+START_TEST(debug_knob_sets_the_level)
+{
+    ck_assert_int_eq(setenv("GEMMAR_DEBUG", "info", 1), 0);
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(logger.level, GEMMAR_LOG_INFO);
+    gemmar_info(&logger, "env: shown");
+    ck_assert_int_eq(lines, 1);
+    gemmar_log(&logger, GEMMAR_LOG_TRACE, "env: dropped");
+    ck_assert_int_eq(lines, 1);
+}
+END_TEST
+
+START_TEST(log_line_is_cut_at_1023_characters)
+{
+    char text[2000];
+
+    memset(text, 'y', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    gemmar_warn(&logger, "%s", text);
+    ck_assert_uint_eq(strlen(last_line), 1023);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tests = tcase_create("all");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, every_default_parses);
+    tcase_add_loop_test(tests, value_is_taken_or_refused, 0,
+                        (int)(sizeof(cases) / sizeof(cases[0])));
+    tcase_add_test(tests, text_of_4_kib_is_refused_and_one_less_is_taken);
+    tcase_add_test(tests, file_sets_what_the_environment_does_not);
+    tcase_add_test(tests, named_file_replaces_the_one_of_the_user);
+    tcase_add_test(tests, bad_value_in_a_file_is_an_error);
+    tcase_add_test(tests, long_line_is_one_line);
+    tcase_add_test(tests, debug_knob_sets_the_level);
+    tcase_add_test(tests, log_line_is_cut_at_1023_characters);
+    return run_suite("env", tests, 60);
+}
