@@ -269,7 +269,7 @@ gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
 {
     const struct gemmar_trouble *t = &comm->trouble;
     struct gemmar_transport_error e = {.size = sizeof(e)};
-    char path[96], lost[480], transport[320];
+    char path[96], lost[480], transport[512];
 
     if (comm->workspace->channel != NULL) {
         comm->library.table->channel_error(comm->workspace->channel, &e);
