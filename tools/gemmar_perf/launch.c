@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -39,6 +40,7 @@ struct lines {
 struct launch {
     const struct gemmar_perf_options *o;
     char **argv;
+    char program[PATH_MAX]; /* the file itself: valgrind follows this name only */
     uint32_t ranks, running;
     pid_t *child;           /* 0: ended */
     int out, err, checksum; /* read ends; -1: at their end */
@@ -134,7 +136,7 @@ static void be_child(const struct launch *l, uint32_t rank, pid_t parent, int ou
         (void)fcntl(checksum, F_SETFD, 0);
     }
     set_environment(l, rank, checksum);
-    execv("/proc/self/exe", l->argv);
+    execv(l->program, l->argv);
     gemmar_perf_say("cannot start itself: %s", strerror(errno));
     _exit(127);
 }
@@ -335,6 +337,10 @@ static int run_once(struct launch *l)
 {
     int rc;
 
+    if (readlink("/proc/self/exe", l->program, sizeof(l->program) - 1) < 0) {
+        gemmar_perf_say("cannot find itself: %s", strerror(errno));
+        return 1;
+    }
     if (l->o->hca == GEMMAR_PERF_HCA_SOFT && getenv("SOFTHCA_FABRIC") == NULL) {
         (void)snprintf(l->fabric, sizeof(l->fabric), "/dev/shm/gemmar-perf.XXXXXX");
         if (mkdtemp(l->fabric) == NULL) {
