@@ -12,6 +12,12 @@
 
 #include "kernels/call.h"
 
+#if defined(__CUDACC__)
+#define GEMMAR_EXEC static __device__ __forceinline__
+#else
+#define GEMMAR_EXEC static inline
+#endif
+
 /* The CTA that runs a stage. */
 struct gemmar_cta {
     uint32_t index; /* 0 .. plan.ctas - 1 */
@@ -28,6 +34,20 @@ struct gemmar_wait_for {
     uint32_t local; /* local rank, or UINT32_MAX for a rank of another node or the proxy */
     uint64_t slot;
 };
+
+/* How long to wait for `whom`. The wait that can name the peer at fault gives up first: that for
+ * another node (it knows the queue pair), then that for a rank of this node, at last that for a
+ * stage of this rank, which stands still because one of the others waits. */
+GEMMAR_EXEC uint64_t gemmar_wait_patience(const struct gemmar_call *call,
+                                          const struct gemmar_wait_for *whom)
+{
+    uint64_t timeout = call->watch.timeout_ns;
+
+    if (whom->local == UINT32_MAX) {
+        return timeout - timeout / 5;
+    }
+    return whom->local == call->place.local ? timeout : timeout - timeout / 10;
+}
 
 #if defined(__CUDACC__)
 #include "kernels/exec_cuda.cuh"

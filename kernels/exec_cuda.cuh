@@ -5,8 +5,6 @@
 
 #include "kernels/ptx/ld_st.cuh"
 
-#define GEMMAR_EXEC static __device__ __forceinline__
-
 #define GEMMAR_WAIT_LOOK                                                                           \
     64 /* turns between two looks at the abort word and the clock: about 20 us */
 #define GEMMAR_WAIT_NS 256
@@ -104,7 +102,7 @@ GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t
         if (gemmar_exec_left(call)) {
             return false;
         }
-        if (call->watch.timeout_ns != 0 && now - began > call->watch.timeout_ns) {
+        if (call->watch.timeout_ns != 0 && now - began > gemmar_wait_patience(call, whom)) {
             gemmar_exec_give_up(call, word, target, whom, now - began);
             return false;
         }

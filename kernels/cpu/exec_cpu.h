@@ -7,8 +7,6 @@
 
 #include "transport/order.h"
 
-#define GEMMAR_EXEC static inline
-
 /* Panels and accumulators of one compute thread; kernels/cpu/gemm_tile_cpu.c. */
 struct gemmar_gemm_scratch;
 

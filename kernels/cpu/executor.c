@@ -229,11 +229,8 @@ bool gemmar_cpu_wait(const struct gemmar_call *call, const uint64_t *word, uint6
 {
     uint64_t began = gemmar_now_ns();
     struct gemmar_wait wait;
-    uint64_t timeout = call->watch.timeout_ns;
 
-    /* A stage of this node that waits, waits in the end for another node: the wait over there gives
-     * up first, because it can name the peer and the queue pair. */
-    gemmar_wait_init(&wait, whom->local == UINT32_MAX ? timeout - timeout / 5 : timeout);
+    gemmar_wait_init(&wait, gemmar_wait_patience(call, whom));
     for (uint64_t turn = 1; gemmar_load_acquire(word) < target; turn++) {
         bool in_time = gemmar_wait_step(&wait);
 

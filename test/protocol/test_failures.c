@@ -148,6 +148,16 @@ START_TEST(stopped_peer)
 }
 END_TEST
 
+/* A stage of its own that waits for the same stopped rank must not be the first to give up. */
+START_TEST(stopped_local_peer_is_named)
+{
+    const struct report *reports = disturbed(2, 2, 2, SIGSTOP, NULL);
+
+    check_failed(reports, 4, 2);
+    ck_assert_msg(strstr(reports[3].text, "for rank ") != NULL, "%s", reports[3].text);
+}
+END_TEST
+
 START_TEST(port_that_stays_down)
 {
     check_failed(disturbed(2, 1, 0, 0, "port node1 0 1 down"), 2, -1);
@@ -467,6 +477,7 @@ int main(void)
     tcase_add_test(all, killed_peer_of_two_by_two);
     tcase_add_test(all, killed_local_peer);
     tcase_add_test(all, stopped_peer);
+    tcase_add_loop_test(all, stopped_local_peer_is_named, 0, 2);
     tcase_add_test(all, port_that_stays_down);
     tcase_add_test(all, failed_completion);
     tcase_add_test(all, refused_post);
