@@ -17,7 +17,8 @@
 
 #include "tools/gemmar_perf/say.h"
 
-#define RETRY_MS 20
+#define RETRY_MS   20
+#define PATIENCE_S 600.0 /* at least, with a rank that is there but says nothing */
 
 /* What a rank says first. */
 struct hello {
@@ -158,6 +159,11 @@ static int take_one(struct gemmar_perf_meet *m, int listener, double left_s)
     return 0;
 }
 
+static double patience(double timeout_s)
+{
+    return timeout_s < PATIENCE_S ? PATIENCE_S : timeout_s;
+}
+
 static int take_all(struct gemmar_perf_meet *m, const char *address, double timeout_s, char *why,
                     size_t why_bytes)
 {
@@ -174,6 +180,9 @@ static int take_all(struct gemmar_perf_meet *m, const char *address, double time
         rc = rc == -EAGAIN ? 0 : rc;
     }
     (void)close(listener);
+    for (uint32_t r = 1; r < m->ranks && rc == 0; r++) {
+        rc = set_up(m->fd[r], patience(timeout_s));
+    }
     if (rc != 0) {
         (void)snprintf(why, why_bytes, "%u of %u ranks came to %s within %.1f s", here, m->ranks,
                        address, timeout_s);
@@ -212,7 +221,7 @@ static int connect_to(struct gemmar_perf_meet *m, const char *address, double ti
         return rc;
     }
     m->fd[0] = fd;
-    rc = set_up(fd, timeout_s);
+    rc = set_up(fd, patience(timeout_s));
     rc = rc == 0 ? put(fd, &hello, sizeof(hello)) : rc;
     if (rc != 0) {
         (void)snprintf(why, why_bytes, "lost rank 0 at %s: %s", address, strerror(-rc));

@@ -8,14 +8,15 @@
 
 struct gemmar_perf_meet;
 
-/* Meet at `address` (host:port of rank 0), waiting timeout_s at most. Collective. 0, or a negative
- * errno with a sentence. */
+/* Meet at `address` (host:port of rank 0), waiting timeout_s at most for every rank to come.
+ * Collective. 0, or a negative errno with a sentence. */
 int gemmar_perf_meet_open(const char *address, uint32_t rank, uint32_t ranks, double timeout_s,
                           struct gemmar_perf_meet **out_meet, char *why, size_t why_bytes);
 
 /* Gather `bytes` bytes of every rank into all [ranks * bytes]. Collective. Has the form of
  * gemmarHostBootstrap_t.allGather: `meet` is a struct gemmar_perf_meet. 0, or a negative errno when
- * a rank is gone or silent for the timeout; every later call fails too. */
+ * a rank is gone, or silent for ten minutes and for timeout_s: it may be busy with a check for
+ * long. Every later call fails too. */
 int gemmar_perf_meet_gather(void *meet, const void *mine, void *all, size_t bytes);
 
 /* NULL is legal. */

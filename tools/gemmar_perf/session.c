@@ -168,9 +168,8 @@ int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_
     if (open_json(s) != 0) {
         return 1;
     }
-    /* a rank may be busy with a check for long: the meeting is patient, a dead rank is noticed */
-    if (gemmar_perf_meet_open(place->address, s->rank, s->ranks, wait < 600 ? 600 : wait, &s->meet,
-                              why, sizeof(why)) != 0) {
+    if (gemmar_perf_meet_open(place->address, s->rank, s->ranks, wait, &s->meet, why,
+                              sizeof(why)) != 0) {
         gemmar_perf_say("%s", why);
         return 1;
     }

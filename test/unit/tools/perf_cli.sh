@@ -115,6 +115,13 @@ expect 'ranks with other shapes' 2 'rank 1 was started with shapes that differ' 
     env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$perf" --shapes 8x8x8
 once 'ranks with other shapes'
 wait
+port=$((port + 1))
+expect 'rank 0 gives up on a rank that never starts' 1 '1 of 2 ranks came to .* within 1.0 s' \
+    env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$perf" --shapes 8x8x8 --timeout 1
+expect 'a rank gives up on a rank 0 that never starts' 1 'rank 0 does not answer at' \
+    env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$perf" --shapes 8x8x8 --timeout 1
 
 # an interrupt ends everything
 number=$((number + 1))
