@@ -40,7 +40,7 @@ static void traffic_with_a_stop(struct pair_end *e)
     }
     if (e->rank == 1) {
         (void)kill(e->other, SIGSTOP); /* it is our sibling and alive */
-        pair_sleep_ms(700);
+        pair_sleep_ms(100); /* within the half second that the retries of the tests last */
         (void)kill(e->other, SIGCONT);
     }
     if (!pair_epochs(e, 6, 5)) {
