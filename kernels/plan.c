@@ -12,13 +12,22 @@
 #define SMALL_M        256
 #define TWO_SHOT_BYTES (256 << 10) /* of a slice: below, one hop beats fewer bytes */
 #define CPU_CTAS       3
+#define ROW_UNIT       8                  /* rows of a tile are a multiple of it */
 #define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
 
-/* Tiles of 128 x 256; a few rows take a low tile, so that there are chunks enough to go round. */
+/* Tiles of 128 x 256, or 64 x 128 for a few rows, so that there are chunks enough to go round. The
+ * rows are spread evenly over the rows of tiles: 129 rows are 72 + 57 and not 128 + 1, or one owner
+ * would hold almost everything. */
 static void choose_tile(int64_t m, const struct gemmar_plan_facts *facts, uint32_t *tile_m,
                         uint32_t *tile_n)
 {
-    *tile_m = facts->tile_m != 0 ? facts->tile_m : m <= 64 ? 64 : 128;
+    uint32_t most = m <= 64 ? 64 : 128;
+
+    *tile_m = most;
+    if (m > most) {
+        *tile_m = (uint32_t)gemmar_align_up(gemmar_div_up(m, gemmar_div_up(m, most)), ROW_UNIT);
+    }
+    *tile_m = facts->tile_m != 0 ? facts->tile_m : *tile_m;
     *tile_n = facts->tile_n != 0 ? facts->tile_n : m <= 64 ? 128 : 256;
 }
 

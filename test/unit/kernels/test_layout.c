@@ -108,18 +108,17 @@ START_TEST(nothing_overlaps)
 }
 END_TEST
 
-/* `slice` is the largest part of the output that a local rank reduces: output / locals and less
- * than half of that more, from a few rows of tiles on. */
+/* Also where M is a little more than a row of tiles: the rows are spread evenly over the tiles. */
 START_TEST(two_nodes_keep_the_bound)
 {
-    static const int64_t sizes[] = {1, 7, 64, 129, 1000, 4096, 16384};
+    static const int64_t sizes[] = {1, 7, 64, 129, 140, 257, 1000, 4096, 16384, 147619};
 
-    for (int i = 0; i < 7 * 7 * 3 * 4; i++) {
-        int64_t m = sizes[i % 7], n = sizes[i / 7 % 7];
-        uint32_t dtype = (uint32_t)(i / 49 % 3), locals = 1u << (i / 147);
+    for (int i = 0; i < 10 * 10 * 3 * 4; i++) {
+        int64_t m = sizes[i % 10], n = sizes[i / 10 % 10];
+        uint32_t dtype = (uint32_t)(i / 100 % 3), locals = 1u << (i / 300);
         struct gemmar_capacity c = capacity_of(m, n, dtype, 2, locals, 0);
         uint64_t output = (uint64_t)(m * n) * gemmar_dtype_bytes(dtype);
-        uint64_t slice = m == 129 ? c.slice_bytes : output / locals;
+        uint64_t slice = output / locals;
         uint64_t limit = 2 * (output + 3 * slice) + (8 << 20);
         uint64_t bytes = gemmar_layout_make(&c, 2, locals).bytes;
 
