@@ -32,6 +32,10 @@
     X(ib_timeout, INT, "NCCL_IB_TIMEOUT", "20", 0, 31, "",                                         \
       "local ACK timeout: 4.096 us * 2^value")                                                     \
     X(ib_retry_count, INT, "NCCL_IB_RETRY_CNT", "7", 0, 7, "", "transport retries")                \
+    X(ib_mqp_retries, INT, "NCCL_IB_MQP_RETRY_CNT", "34", 0, 1000, "",                             \
+      "retries of a queue pair's move that timed out")                                             \
+    X(ib_mqp_sleep_ms, INT, "NCCL_IB_MQP_RETRY_SLEEP_MSEC", "100", 0, 60000, "",                   \
+      "ms before such a retry, times its number")                                                  \
     X(ib_pkey, INT, "NCCL_IB_PKEY", "0", 0, 65535, "", "partition key index")                      \
     X(ib_sl, INT, "NCCL_IB_SL", "-1", -1, 15, "", "service level (InfiniBand); -1: 0")             \
     X(ib_tc, INT, "NCCL_IB_TC", "-1", -1, 255, "", "traffic class (RoCE); -1: 0")                  \

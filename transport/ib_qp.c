@@ -6,14 +6,37 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "transport/ib_gid.h"
+#include "transport/wait.h"
 
 #define INLINE_BYTES   16
 #define MIN_RNR_TIMER  12 /* 0.64 ms */
 #define RNR_RETRIES    7  /* for ever: the receiver posts again as soon as it runs */
 #define READS_IN_QUEUE 1  /* outstanding reads and atomics: flushes only */
 #define HOP_LIMIT      255
+
+/* Address resolution inside the move may time out while a fabric settles; only that is
+ * tried again, with longer and longer naps, and not beyond the time a peer is waited for. */
+static int modify(struct gemmar_ib_device *d, struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    uint64_t begin = gemmar_now_ns();
+    int rc = d->verbs->modify_qp(qp, attr, mask);
+
+    for (int64_t retry = 1;
+         (rc == ETIMEDOUT || rc == -ETIMEDOUT) && retry <= d->knobs->ib_mqp_retries; retry++) {
+        int64_t ms = d->knobs->ib_mqp_sleep_ms * retry;
+        struct timespec nap = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+        if (gemmar_now_ns() - begin + (uint64_t)ms * 1000000u > (uint64_t)d->knobs->timeout) {
+            break;
+        }
+        (void)nanosleep(&nap, NULL); /* a signal only makes the nap shorter */
+        rc = d->verbs->modify_qp(qp, attr, mask);
+    }
+    return rc > 0 ? -rc : rc;
+}
 
 int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq, uint32_t send_depth,
                         uint32_t recv_depth, struct ibv_qp **out)
@@ -45,10 +68,8 @@ int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq, uint32_t 
                     strerror(-rc));
         return rc;
     }
-    rc = d->verbs->modify_qp(qp, &attr,
-                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    rc = modify(d, qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     if (rc != 0) {
-        rc = rc > 0 ? -rc : rc;
         gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x pkey index %d: INIT failed: %s",
                     d->name, d->port, qp->qp_num, (int)d->knobs->ib_pkey, strerror(-rc));
         (void)d->verbs->destroy_qp(qp); /* nothing was posted to it */
@@ -134,10 +155,9 @@ static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct ge
     };
 
     fill_address(d, peer, &attr.ah_attr);
-    return d->verbs->modify_qp(qp, &attr,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                   IBV_QP_MIN_RNR_TIMER);
+    return modify(d, qp, &attr,
+                  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *own)
@@ -151,9 +171,9 @@ static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct ge
         .max_rd_atomic = READS_IN_QUEUE,
     };
 
-    return d->verbs->modify_qp(qp, &attr,
-                               IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    return modify(d, qp, &attr,
+                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
@@ -179,13 +199,11 @@ int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
     }
     rc = to_rtr(d, qp, peer);
     if (rc != 0) {
-        rc = rc > 0 ? -rc : rc;
         log_failure(d, qp, peer, "RTR", rc);
         return rc;
     }
     rc = to_rts(d, qp, own);
     if (rc != 0) {
-        rc = rc > 0 ? -rc : rc;
         log_failure(d, qp, peer, "RTS", rc);
     }
     return rc;

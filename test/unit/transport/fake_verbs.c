@@ -68,7 +68,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool fails(void)
 {
     fake.calls++;
-    if (fake.calls == fake.fail_call) {
+    if (fake.calls == fake.fail_call ||
+        (fake.calls > fake.fail_call && fake.calls <= fake.fail_last)) {
         errno = fake.fail_errno;
         return true;
     }

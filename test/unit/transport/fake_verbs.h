@@ -41,6 +41,7 @@ struct fake_verbs {
     int live;                  /* objects that exist */
     int calls;                 /* that may fail, so far */
     int fail_call;             /* the one that fails, counted from 1; 0: none */
+    int fail_last;             /* calls behind it up to this one fail too; 0: none */
     int fail_errno;            /* [EIO] */
     int dmabuf_errno;          /* of reg_dmabuf_mr with a descriptor; 0: works */
     int host_errno;            /* of reg_mr and reg_mr_iova2; 0: works */

@@ -171,6 +171,7 @@ START_TEST(failed_move_names_both_ends)
 {
     fake_reset();
     open_with(fake_knobs());
+    fake_knobs()->ib_mqp_retries = 0;
     for (int step = 1; step <= 2; step++) {
         fake_log_clear();
         fake.calls = 0;
@@ -182,6 +183,58 @@ START_TEST(failed_move_names_both_ends)
         ck_assert_ptr_nonnull(strstr(fake_log_text(), "qp 0x1234 gid fe80::"));
     }
     fake.fail_call = 0;
+    close_all();
+}
+END_TEST
+
+START_TEST(move_that_timed_out_is_tried_again)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+    const struct {
+        int failures, error, retries, result, calls;
+    } row[] = {
+        {2, ETIMEDOUT, 2, 0, 4}, /* two failures, then RTR and RTS */
+        {3, ETIMEDOUT, 2, -ETIMEDOUT, 3},
+        {1, ETIMEDOUT, 0, -ETIMEDOUT, 1},
+        {1, EINVAL, 34, -EINVAL, 1}, /* would fail for ever */
+    };
+
+    fake_reset();
+    open_with(knobs);
+    knobs->ib_mqp_sleep_ms = 1;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        fake_log_clear();
+        knobs->ib_mqp_retries = row[i].retries;
+        fake.calls = 0;
+        fake.fail_call = 1;
+        fake.fail_last = row[i].failures;
+        fake.fail_errno = row[i].error;
+        ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), row[i].result);
+        ck_assert_int_eq(fake.calls, row[i].calls);
+        ck_assert_int_eq(fake_warnings(), row[i].result != 0);
+    }
+    fake.fail_call = 0;
+    fake.fail_last = 0;
+    close_all();
+}
+END_TEST
+
+START_TEST(retries_end_at_the_timeout)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    fake_reset();
+    open_with(knobs);
+    knobs->ib_mqp_sleep_ms = 60000;
+    knobs->timeout = 1000000;
+    fake.calls = 0;
+    fake.fail_call = 1;
+    fake.fail_last = 1000;
+    fake.fail_errno = ETIMEDOUT;
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), -ETIMEDOUT);
+    ck_assert_int_eq(fake.calls, 1);
+    fake.fail_call = 0;
+    fake.fail_last = 0;
     close_all();
 }
 END_TEST
@@ -201,6 +254,8 @@ int main(void)
     tcase_add_test(tcase, knobs_reach_the_queue_pair);
     tcase_add_test(tcase, infiniband_does_not_meet_roce);
     tcase_add_test(tcase, failed_move_names_both_ends);
+    tcase_add_test(tcase, move_that_timed_out_is_tried_again);
+    tcase_add_test(tcase, retries_end_at_the_timeout);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");
     srunner_run_all(runner, CK_SILENT);
