@@ -65,23 +65,45 @@ static struct ibv_send_wr *next_wr(struct gemmar_channel *c, struct gemmar_chann
     return wr;
 }
 
+/* The longest message of the queue pair's port. */
+static uint32_t longest(const struct gemmar_channel *c, const struct gemmar_channel_qp *q)
+{
+    uint32_t bytes = c->rails[q->rail].device->port_attr.max_msg_sz;
+
+    return bytes > 0 ? bytes : UINT32_MAX;
+}
+
 static void add_data(struct gemmar_channel *c, struct gemmar_channel_qp *q,
                      const struct gemmar_channel_route *route, const struct gemmar_fifo_request *r,
-                     uint32_t parity)
+                     uint32_t parity, uint32_t from, uint32_t length)
 {
     const struct gemmar_channel_rail *rail = &c->rails[q->rail];
     struct ibv_send_wr *wr = next_wr(c, q);
 
     wr->opcode = IBV_WR_RDMA_WRITE;
-    wr->wr.rdma.remote_addr = route->sink[parity] + r->offset;
+    wr->wr.rdma.remote_addr = route->sink[parity] + r->offset + from;
     wr->wr.rdma.rkey = c->peers[q->peer].data_rkey[q->other.rail];
-    if (r->length > 0) { /* no entry at all for nothing: some providers read 0 as 2^31 */
+    if (length > 0) { /* no entry at all for nothing: some providers read 0 as 2^31 */
         wr->num_sge = 1;
         wr->sg_list->addr =
-            (uintptr_t)c->data.address + route->local.source_offset[parity] + r->offset;
-        wr->sg_list->length = r->length;
+            (uintptr_t)c->data.address + route->local.source_offset[parity] + r->offset + from;
+        wr->sg_list->length = length;
         wr->sg_list->lkey = rail->data->mr->lkey;
     }
+}
+
+/* All data of a command, in as many writes as the port asks for; at least one. */
+static void add_pieces(struct gemmar_channel *c, struct gemmar_channel_qp *q,
+                       const struct gemmar_channel_route *route,
+                       const struct gemmar_fifo_request *r, uint32_t parity)
+{
+    uint32_t most = longest(c, q), from = 0;
+
+    while (r->length - from > most) {
+        add_data(c, q, route, r, parity, from, most);
+        from += most;
+    }
+    add_data(c, q, route, r, parity, from, r->length - from);
 }
 
 static void add_stamp(struct gemmar_channel *c, struct gemmar_channel_qp *q,
@@ -105,7 +127,7 @@ int gemmar_rdma_write_build(struct gemmar_channel *c, const struct gemmar_fifo_r
 {
     const struct gemmar_channel_route *route;
     struct gemmar_channel_qp *q;
-    uint64_t epoch;
+    uint64_t epoch, pieces;
     int rc = check(c, r);
 
     if (rc != 0) {
@@ -113,7 +135,16 @@ int gemmar_rdma_write_build(struct gemmar_channel *c, const struct gemmar_fifo_r
     }
     route = &c->routes[r->route];
     q = gemmar_rdma_write_qp(c, route->local.peer, r->slot);
-    if (q->built + 2 - q->completed > GEMMAR_SEND_DEPTH) {
+    pieces = r->length / longest(c, q) + (r->length % longest(c, q) != 0);
+    if (pieces + 1 > 2 * GEMMAR_BATCH) {
+        gemmar_channel_break(c, -EMSGSIZE, q->peer, q, "rdma_write",
+                             "command of %u bytes; the port takes messages of %u", r->length,
+                             longest(c, q));
+        return -EMSGSIZE;
+    }
+    pieces = pieces > 0 ? pieces : 1;
+    if (q->built + pieces + 1 - q->completed > GEMMAR_SEND_DEPTH ||
+        c->batch.used + pieces + 1 > 2 * GEMMAR_BATCH) {
         return -EAGAIN;
     }
     if (q->built == q->completed) {
@@ -122,18 +153,18 @@ int gemmar_rdma_write_build(struct gemmar_channel *c, const struct gemmar_fifo_r
     epoch = c->epoch + (uint64_t)(int64_t)(int32_t)(r->epoch - (uint32_t)c->epoch);
     c->epoch = epoch;
     if (c->signal == GEMMAR_SIGNAL_IMM) {
-        add_data(c, q, route, r, (uint32_t)(epoch & 1));
+        add_pieces(c, q, route, r, (uint32_t)(epoch & 1));
         q->chain_last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         q->chain_last->imm_data = htobe32(gemmar_arrival_immediate(r->slot, route->lane, epoch));
     } else {
         if (r->length > 0) {
-            add_data(c, q, route, r, (uint32_t)(epoch & 1));
+            add_pieces(c, q, route, r, (uint32_t)(epoch & 1));
         }
         add_stamp(c, q, route, r->slot, epoch);
         gemmar_count(&c->counters.stamp_bytes, 8);
     }
     gemmar_count(&c->counters.commands, 1);
-    gemmar_count(&c->counters.data_writes, r->length > 0);
+    gemmar_count(&c->counters.data_writes, r->length > 0 ? pieces : 0);
     gemmar_count(&c->counters.data_bytes, r->length);
     q->sent[q->sent_tail++ % GEMMAR_SEND_DEPTH] = (struct gemmar_sent){position, q->built};
     return 0;

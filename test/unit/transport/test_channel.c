@@ -342,6 +342,58 @@ START_TEST(epochs_go_on_over_the_edge_of_32_bits)
 END_TEST
 
 /* In imm mode nobody but the receiving proxy writes a stamp, and only after the completion. */
+/* A port that takes messages shorter than a command: the stamp still comes last, and the send queue
+ * is not overrun by the pieces. */
+START_TEST(long_command_leaves_in_pieces_before_its_stamp)
+{
+    struct setup o = {.queue_pairs = 1, .ring_entries = 512, .first_epoch = 1};
+
+    o.signal = _i == 0 ? GEMMAR_SIGNAL_STAMP : GEMMAR_SIGNAL_IMM;
+    fake.device[0].port[0].attr.max_msg_sz = 48; /* pieces of 48, 48 and 32 bytes */
+    ck_assert_int_eq(open_all(&o), 0);
+    push(0, 1);
+    turns(1);
+    ck_assert_uint_eq(fake_queued(qp(0)), _i == 0 ? 4 : 3);
+    while (fake_queued(qp(0)) > 0) {
+        ck_assert_uint_eq(stamp_of(0, 1), 0);
+        (void)fake_execute(qp(0), 1, IBV_WC_SUCCESS);
+        ck_assert(stamp_of(0, 1) == 0 || data_of(0, 1));
+    }
+    (void)gemmar_proxy_turn(b.channel);
+    ck_assert_uint_eq(stamp_of(0, 1), 1);
+    ck_assert(data_of(0, 1));
+    for (uint32_t slot = 1; slot < 200; slot++) {
+        push(slot, 1);
+    }
+    turns(100);
+    ck_assert_uint_le(fake.deepest, GEMMAR_SEND_DEPTH);
+    for (int i = 0; i < 100 && retired() < 200; i++) {
+        (void)fake_execute(qp(0), 32, IBV_WC_SUCCESS);
+        turns(2);
+        (void)gemmar_proxy_turn(b.channel);
+    }
+    ck_assert_uint_eq(retired(), 200);
+    for (uint32_t slot = 0; slot < 200; slot++) {
+        ck_assert_uint_eq(stamp_of(slot, 1), 1);
+        ck_assert(data_of(slot, 1));
+    }
+    close_both();
+}
+END_TEST
+
+START_TEST(command_of_too_many_pieces_breaks_the_channel)
+{
+    struct setup o = {.queue_pairs = 1, .ring_entries = 64, .first_epoch = 1};
+
+    fake.device[0].port[0].attr.max_msg_sz = 2; /* 64 pieces and a stamp: more than a batch */
+    ck_assert_int_eq(open_all(&o), 0);
+    push(0, 1);
+    ck_assert(!gemmar_proxy_turn(a.channel));
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "the port takes messages of 2"));
+    close_both();
+}
+END_TEST
+
 START_TEST(imm_is_stamped_by_the_receiver)
 {
     struct setup o = {
@@ -529,6 +581,8 @@ int main(void)
     tcase_add_test(tcase, post_refused_for_good_breaks_the_channel);
     tcase_add_loop_test(tcase, full_send_queue_is_not_overrun, 0, 2);
     tcase_add_loop_test(tcase, epochs_go_on_over_the_edge_of_32_bits, 0, 2);
+    tcase_add_loop_test(tcase, long_command_leaves_in_pieces_before_its_stamp, 0, 2);
+    tcase_add_test(tcase, command_of_too_many_pieces_breaks_the_channel);
     tcase_add_test(tcase, imm_is_stamped_by_the_receiver);
     tcase_add_loop_test(tcase, first_error_wins, 0, 6);
     tcase_add_test(tcase, stuck_send_is_found_by_its_deadline);
