@@ -2,6 +2,8 @@
 // Two channels in one process over fake verbs: the test decides when a work request is executed.
 #include <check.h>
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -413,6 +415,36 @@ START_TEST(imm_is_stamped_by_the_receiver)
 }
 END_TEST
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The test sleeps meanwhile: what the process uses is the proxy's. */
+START_TEST(idle_proxy_leaves_the_cpu_alone_and_keeps_the_mask)
+{
+    struct setup o = {.queue_pairs = 1, .ring_entries = 64, .first_epoch = 1};
+    cpu_set_t mine, its, both;
+    double before;
+
+    ck_assert_int_eq(open_all(&o), 0);
+    ck_assert_int_eq(gemmar_channel_start(a.channel), 0);
+    ck_assert_int_eq(pthread_getaffinity_np(pthread_self(), sizeof(mine), &mine), 0);
+    ck_assert_int_eq(pthread_getaffinity_np(a.channel->proxy, sizeof(its), &its), 0);
+    CPU_AND(&both, &mine, &its);
+    ck_assert(CPU_EQUAL(&both, &its));
+    ck_assert_int_gt(CPU_COUNT(&its), 0);
+    (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    before = cpu_seconds();
+    (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    ck_assert_double_lt(cpu_seconds() - before, 0.2);
+    close_both();
+}
+END_TEST
+
 /* Flushes follow any first error; they must not bury it. */
 START_TEST(first_error_wins)
 {
@@ -584,6 +616,7 @@ int main(void)
     tcase_add_loop_test(tcase, long_command_leaves_in_pieces_before_its_stamp, 0, 2);
     tcase_add_test(tcase, command_of_too_many_pieces_breaks_the_channel);
     tcase_add_test(tcase, imm_is_stamped_by_the_receiver);
+    tcase_add_test(tcase, idle_proxy_leaves_the_cpu_alone_and_keeps_the_mask);
     tcase_add_loop_test(tcase, first_error_wins, 0, 6);
     tcase_add_test(tcase, stuck_send_is_found_by_its_deadline);
     tcase_add_test(tcase, dead_device_breaks_its_channels);
