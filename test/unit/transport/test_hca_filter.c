@@ -92,7 +92,7 @@ START_TEST(long_text_is_an_error_not_all_devices)
     memset(text, 'm', 4096);
     ck_assert_str_eq(selected(text), "error");
     for (int i = 0; i < 4096; i += 8) {
-        memcpy(text + i, "=mlx5_1," + (i > 0), 8 - (i > 0));
+        memcpy(text + i, &"=mlx5_1,"[i > 0], 8 - (i > 0));
         text[i + 7] = ',';
     }
     ck_assert_str_eq(selected(text), "error");
