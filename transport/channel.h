@@ -26,8 +26,9 @@ struct gemmar_sent {
 /* One queue pair. All counters belong to the proxy thread. */
 struct gemmar_channel_qp {
     struct ibv_qp *qp;
-    uint32_t peer; /* index */
-    uint32_t rail; /* index into channel->rails */
+    uint32_t peer;    /* index */
+    uint32_t rail;    /* index into channel->rails */
+    uint32_t longest; /* bytes of one message on its port */
     struct gemmar_wire_qp own, other;
     /* Work requests are numbered 1, 2, ... as they are built; the number travels as wr_id. */
     uint64_t built;

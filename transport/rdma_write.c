@@ -65,14 +65,6 @@ static struct ibv_send_wr *next_wr(struct gemmar_channel *c, struct gemmar_chann
     return wr;
 }
 
-/* The longest message of the queue pair's port. */
-static uint32_t longest(const struct gemmar_channel *c, const struct gemmar_channel_qp *q)
-{
-    uint32_t bytes = c->rails[q->rail].device->port_attr.max_msg_sz;
-
-    return bytes > 0 ? bytes : UINT32_MAX;
-}
-
 static void add_data(struct gemmar_channel *c, struct gemmar_channel_qp *q,
                      const struct gemmar_channel_route *route, const struct gemmar_fifo_request *r,
                      uint32_t parity, uint32_t from, uint32_t length)
@@ -97,7 +89,7 @@ static void add_pieces(struct gemmar_channel *c, struct gemmar_channel_qp *q,
                        const struct gemmar_channel_route *route,
                        const struct gemmar_fifo_request *r, uint32_t parity)
 {
-    uint32_t most = longest(c, q), from = 0;
+    uint32_t most = q->longest, from = 0;
 
     while (r->length - from > most) {
         add_data(c, q, route, r, parity, from, most);
@@ -135,14 +127,16 @@ int gemmar_rdma_write_build(struct gemmar_channel *c, const struct gemmar_fifo_r
     }
     route = &c->routes[r->route];
     q = gemmar_rdma_write_qp(c, route->local.peer, r->slot);
-    pieces = r->length / longest(c, q) + (r->length % longest(c, q) != 0);
-    if (pieces + 1 > 2 * GEMMAR_BATCH) {
-        gemmar_channel_break(c, -EMSGSIZE, q->peer, q, "rdma_write",
-                             "command of %u bytes; the port takes messages of %u", r->length,
-                             longest(c, q));
-        return -EMSGSIZE;
+    pieces = 1;
+    if (r->length > q->longest) { /* rare: the division stays off the usual path */
+        pieces = (r->length - 1) / q->longest + 1;
+        if (pieces + 1 > 2 * GEMMAR_BATCH) {
+            gemmar_channel_break(c, -EMSGSIZE, q->peer, q, "rdma_write",
+                                 "command of %u bytes; the port takes messages of %u", r->length,
+                                 q->longest);
+            return -EMSGSIZE;
+        }
     }
-    pieces = pieces > 0 ? pieces : 1;
     if (q->built + pieces + 1 - q->completed > GEMMAR_SEND_DEPTH ||
         c->batch.used + pieces + 1 > 2 * GEMMAR_BATCH) {
         return -EAGAIN;
