@@ -17,8 +17,7 @@
 
 #include "tools/gemmar_perf/say.h"
 
-#define RETRY_MS   20
-#define PATIENCE_S 600.0 /* at least, with a rank that is there but says nothing */
+#define RETRY_MS 20
 
 /* What a rank says first. */
 struct hello {
@@ -29,8 +28,9 @@ static const char magic[8] = "gmrperf1";
 
 struct gemmar_perf_meet {
     uint32_t rank, ranks;
-    int failed; /* negative errno of the first failure */
-    int *fd;    /* rank 0: of every other rank; else fd[0] is rank 0's */
+    int failed;    /* negative errno of the first failure */
+    uint32_t lost; /* rank of that failure */
+    int *fd;       /* rank 0: of every other rank; else fd[0] is rank 0's */
 };
 
 static int set_up(int fd, double timeout_s)
@@ -159,11 +159,6 @@ static int take_one(struct gemmar_perf_meet *m, int listener, double left_s)
     return 0;
 }
 
-static double patience(double timeout_s)
-{
-    return timeout_s < PATIENCE_S ? PATIENCE_S : timeout_s;
-}
-
 static int take_all(struct gemmar_perf_meet *m, const char *address, double timeout_s, char *why,
                     size_t why_bytes)
 {
@@ -180,9 +175,6 @@ static int take_all(struct gemmar_perf_meet *m, const char *address, double time
         rc = rc == -EAGAIN ? 0 : rc;
     }
     (void)close(listener);
-    for (uint32_t r = 1; r < m->ranks && rc == 0; r++) {
-        rc = set_up(m->fd[r], patience(timeout_s));
-    }
     if (rc != 0) {
         (void)snprintf(why, why_bytes, "%u of %u ranks came to %s within %.1f s", here, m->ranks,
                        address, timeout_s);
@@ -221,7 +213,7 @@ static int connect_to(struct gemmar_perf_meet *m, const char *address, double ti
         return rc;
     }
     m->fd[0] = fd;
-    rc = set_up(fd, patience(timeout_s));
+    rc = set_up(fd, timeout_s);
     rc = rc == 0 ? put(fd, &hello, sizeof(hello)) : rc;
     if (rc != 0) {
         (void)snprintf(why, why_bytes, "lost rank 0 at %s: %s", address, strerror(-rc));
@@ -258,32 +250,38 @@ int gemmar_perf_meet_open(const char *address, uint32_t rank, uint32_t ranks, do
     return 0;
 }
 
-static int gather_at_root(struct gemmar_perf_meet *m, const void *mine, char *all, size_t bytes)
+static int gather_at_root(struct gemmar_perf_meet *m, const void *mine, char *all, size_t bytes,
+                          double timeout_s)
 {
     int rc = 0;
 
     memmove(all, mine, bytes);
     for (uint32_t r = 1; r < m->ranks && rc == 0; r++) {
-        rc = get(m->fd[r], all + r * bytes, bytes);
+        m->lost = r;
+        rc = set_up(m->fd[r], timeout_s);
+        rc = rc == 0 ? get(m->fd[r], all + r * bytes, bytes) : rc;
     }
     for (uint32_t r = 1; r < m->ranks && rc == 0; r++) {
+        m->lost = r;
         rc = put(m->fd[r], all, m->ranks * bytes);
     }
     return rc;
 }
 
-int gemmar_perf_meet_gather(void *meet, const void *mine, void *all, size_t bytes)
+int gemmar_perf_meet_gather(struct gemmar_perf_meet *m, const void *mine, void *all, size_t bytes,
+                            double timeout_s)
 {
-    struct gemmar_perf_meet *m = meet;
     int rc = m->failed;
 
     if (rc != 0 || bytes == 0) {
         return rc;
     }
     if (m->rank == 0) {
-        rc = gather_at_root(m, mine, all, bytes);
+        rc = gather_at_root(m, mine, all, bytes, timeout_s);
     } else {
-        rc = put(m->fd[0], mine, bytes);
+        m->lost = 0;
+        rc = set_up(m->fd[0], timeout_s);
+        rc = rc == 0 ? put(m->fd[0], mine, bytes) : rc;
         rc = rc == 0 ? get(m->fd[0], all, m->ranks * bytes) : rc;
     }
     if (rc != 0) {
@@ -296,6 +294,11 @@ int gemmar_perf_meet_gather(void *meet, const void *mine, void *all, size_t byte
         }
     }
     return rc;
+}
+
+uint32_t gemmar_perf_meet_lost(const struct gemmar_perf_meet *meet)
+{
+    return meet->lost;
 }
 
 void gemmar_perf_meet_close(struct gemmar_perf_meet *meet)

@@ -13,11 +13,13 @@ struct gemmar_perf_meet;
 int gemmar_perf_meet_open(const char *address, uint32_t rank, uint32_t ranks, double timeout_s,
                           struct gemmar_perf_meet **out_meet, char *why, size_t why_bytes);
 
-/* Gather `bytes` bytes of every rank into all [ranks * bytes]. Collective. Has the form of
- * gemmarHostBootstrap_t.allGather: `meet` is a struct gemmar_perf_meet. 0, or a negative errno when
- * a rank is gone, or silent for ten minutes and for timeout_s: it may be busy with a check for
- * long. Every later call fails too. */
-int gemmar_perf_meet_gather(void *meet, const void *mine, void *all, size_t bytes);
+/* Gather `bytes` bytes of every rank into all [ranks * bytes]. Collective. 0, or a negative errno
+ * when a rank is gone, or silent for timeout_s; every later call fails too. */
+int gemmar_perf_meet_gather(struct gemmar_perf_meet *meet, const void *mine, void *all,
+                            size_t bytes, double timeout_s);
+
+/* Whom the gather that failed was waiting for. */
+uint32_t gemmar_perf_meet_lost(const struct gemmar_perf_meet *meet);
 
 /* NULL is legal. */
 void gemmar_perf_meet_close(struct gemmar_perf_meet *meet);

@@ -16,6 +16,7 @@
 #define GUARD         0xa5
 #define CHECK_BUDGET  (UINT64_C(1) << 28) /* products per rank and check of real-valued inputs */
 #define STANDARD_WAIT 60.0                /* seconds, without --timeout */
+#define CHECK_WAIT    600.0               /* seconds: a rank may be busy with a check for long */
 
 enum { DIFFERENT_SHAPES, DIFFERENT_TYPE, DIFFERENT_ALGO, DIFFERENT_CALLS, DIFFERENT_TILES, FACTS };
 
@@ -62,9 +63,21 @@ static int compare_options(struct gemmar_perf_session *s)
     return status;
 }
 
+static double standard_wait(const struct gemmar_perf_session *s)
+{
+    return s->o->timeout_ms != 0 ? s->o->timeout_ms * 1e-3 : STANDARD_WAIT;
+}
+
 static int gather_for_library(void *context, const void *mine, void *all, size_t bytes)
 {
-    return gemmar_perf_meet_gather(context, mine, all, bytes);
+    struct gemmar_perf_session *s = context;
+    int rc = gemmar_perf_meet_gather(s->meet, mine, all, bytes, standard_wait(s));
+
+    if (rc != 0) {
+        gemmar_perf_say("lost rank %u in an all-gather of the library: %s",
+                        gemmar_perf_meet_lost(s->meet), strerror(-rc));
+    }
+    return rc;
 }
 
 /* The library's sentence, and what a person can do about it. */
@@ -90,7 +103,7 @@ static int make_communicator(struct gemmar_perf_session *s)
         .rank = (int)s->rank,
         .nranks = (int)s->ranks,
         .allGather = gather_for_library,
-        .context = s->meet,
+        .context = s,
     };
     gemmarConfig_t config = GEMMAR_CONFIG_INITIALIZER;
     gemmarResult_t result;
@@ -116,11 +129,17 @@ static int make_communicator(struct gemmar_perf_session *s)
 static int learn_layout(struct gemmar_perf_session *s)
 {
     gemmarCommInfo_t info = {.size = sizeof(info)};
+    gemmarResult_t result;
     uint32_t node;
 
     s->node_of_rank = calloc(s->ranks, sizeof(*s->node_of_rank));
-    if (s->node_of_rank == NULL || gemmarCommGetInfo(s->comm, &info) != gemmarSuccess) {
-        gemmar_perf_say("cannot read the communicator's layout");
+    if (s->node_of_rank == NULL) {
+        gemmar_perf_say("no memory");
+        return 1;
+    }
+    result = gemmarCommGetInfo(s->comm, &info);
+    if (result != gemmarSuccess) {
+        say_error(s, "cannot read the communicator's layout", result);
         return 1;
     }
     s->nodes = (uint32_t)info.nodes;
@@ -154,7 +173,6 @@ static int open_json(struct gemmar_perf_session *s)
 int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_perf_options *o,
                              const struct gemmar_perf_place *place, char **argv)
 {
-    double wait = o->timeout_ms != 0 ? o->timeout_ms * 1e-3 : STANDARD_WAIT;
     char why[GEMMAR_PERF_WHY_BYTES];
     int status;
 
@@ -168,7 +186,7 @@ int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_
     if (open_json(s) != 0) {
         return 1;
     }
-    if (gemmar_perf_meet_open(place->address, s->rank, s->ranks, wait, &s->meet, why,
+    if (gemmar_perf_meet_open(place->address, s->rank, s->ranks, standard_wait(s), &s->meet, why,
                               sizeof(why)) != 0) {
         gemmar_perf_say("%s", why);
         return 1;
@@ -208,10 +226,16 @@ int gemmar_perf_session_close(struct gemmar_perf_session *s)
 
 int gemmar_perf_gather(struct gemmar_perf_session *s, const void *mine, void *all, size_t bytes)
 {
-    int rc = gemmar_perf_meet_gather(s->meet, mine, all, bytes);
+    double wait = standard_wait(s);
+    int rc;
 
+    if ((s->o->check || s->o->mix != 0) && wait < CHECK_WAIT) {
+        wait = CHECK_WAIT;
+    }
+    rc = gemmar_perf_meet_gather(s->meet, mine, all, bytes, wait);
     if (rc != 0) {
-        gemmar_perf_say("lost another rank while results were compared: %s", strerror(-rc));
+        gemmar_perf_say("lost rank %u while results were compared: %s",
+                        gemmar_perf_meet_lost(s->meet), strerror(-rc));
     }
     return rc != 0;
 }

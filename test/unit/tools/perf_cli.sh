@@ -122,6 +122,9 @@ expect 'rank 0 gives up on a rank that never starts' 1 '1 of 2 ranks came to .* 
 expect 'a rank gives up on a rank 0 that never starts' 1 'rank 0 does not answer at' \
     env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
     "$perf" --shapes 8x8x8 --timeout 1
+expect 'a rank that stands still between calls is lost after the timeout, not ten minutes' 1 \
+    'lost rank [01] .*: Connection timed out' \
+    "$perf" --ranks-per-node 2 --skew 8000000 --iters 1 --warmup 0 --timeout 1 --seed 1 --shapes 8x8x8
 
 # an interrupt ends everything
 number=$((number + 1))
