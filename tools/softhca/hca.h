@@ -160,6 +160,7 @@ struct softhca_answer {
     uint32_t offset;
     uint32_t psn;
     uint32_t is_read;
+    uint32_t is_repeat; // the peer has asked before; it may have got the first answer by now
 };
 
 struct softhca_qp {

@@ -202,6 +202,18 @@ static uint32_t answers_owed(const struct softhca_qp *qp)
     return qp->answer_tail - qp->answer_head;
 }
 
+// Requests that the peer may still count as outstanding. It may have received the first answer to a
+// repeated one and gone on, so that one takes no place in its window.
+static uint32_t window_used(const struct softhca_qp *qp)
+{
+    uint32_t used = 0;
+
+    for (uint32_t i = qp->answer_head; i != qp->answer_tail; i++) {
+        used += !qp->answers[i % ANSWERS].is_repeat;
+    }
+    return used;
+}
+
 static void owe(struct softhca_qp *qp, const struct softhca_answer *a)
 {
     if (answers_owed(qp) < ANSWERS) { // else a repeated request: the peer will ask once more
@@ -214,17 +226,21 @@ static int read_allowed(struct softhca_qp *qp, const struct softhca_packet *p)
     return !p->total || reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_READ) != NULL;
 }
 
-static void owe_read(struct softhca_qp *qp, const struct softhca_packet *p)
+static void owe_read(struct softhca_qp *qp, const struct softhca_packet *p, uint32_t is_repeat)
 {
-    struct softhca_answer a = {
-        .addr = p->remote_addr, .rkey = p->rkey, .total = p->total, .psn = p->psn, .is_read = 1};
+    struct softhca_answer a = {.addr = p->remote_addr,
+                               .rkey = p->rkey,
+                               .total = p->total,
+                               .psn = p->psn,
+                               .is_read = 1,
+                               .is_repeat = is_repeat};
     owe(qp, &a);
 }
 
 static void read_packet(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
-        answers_owed(qp) >= qp->attr.max_dest_rd_atomic) {
+        window_used(qp) >= qp->attr.max_dest_rd_atomic) {
         reject(qp, SOFTHCA_NAK_INVALID);
         return;
     }
@@ -232,7 +248,7 @@ static void read_packet(struct softhca_qp *qp, const struct softhca_packet *p)
         reject(qp, SOFTHCA_NAK_ACCESS);
         return;
     }
-    owe_read(qp, p);
+    owe_read(qp, p, 0);
     message_done(qp);
 }
 
@@ -249,7 +265,7 @@ static uint64_t execute_atomic(uint64_t *word, const struct softhca_packet *p)
 static void atomic_packet(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->remote_addr & 7) ||
-        answers_owed(qp) >= qp->attr.max_dest_rd_atomic) {
+        window_used(qp) >= qp->attr.max_dest_rd_atomic) {
         reject(qp, SOFTHCA_NAK_INVALID);
         return;
     }
@@ -284,7 +300,7 @@ static void repeated(struct softhca_qp *qp, const struct softhca_packet *p)
     if (p->kind == SOFTHCA_READ) {
         forget_answers(qp, p->psn);
         if (read_allowed(qp, p)) {
-            owe_read(qp, p);
+            owe_read(qp, p, 1);
         }
         return;
     }
@@ -292,7 +308,8 @@ static void repeated(struct softhca_qp *qp, const struct softhca_packet *p)
         forget_answers(qp, p->psn);
         for (uint32_t i = 0; i < SOFTHCA_MAX_RD_ATOM; i++) {
             if (qp->atomics[i].valid && qp->atomics[i].psn == p->psn) {
-                struct softhca_answer a = {.addr = qp->atomics[i].result, .psn = p->psn};
+                struct softhca_answer a = {
+                    .addr = qp->atomics[i].result, .psn = p->psn, .is_repeat = 1};
                 owe(qp, &a);
                 return;
             }
