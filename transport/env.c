@@ -155,9 +155,12 @@ static int read_conf(struct gemmar_knobs *knobs, const char *path, const struct 
     if (file == NULL) {
         return 0;
     }
-    while (rc == 0 && getline(&line, &room, file) != -1) {
+    while (getline(&line, &room, file) != -1) {
+        int bad;
+
         line[strcspn(line, "\r\n")] = '\0';
-        rc = set_from_line(knobs, line, log);
+        bad = set_from_line(knobs, line, log);
+        rc = rc != 0 ? rc : bad;
     }
     free(line);
     (void)fclose(file); /* it was only read */
@@ -169,7 +172,7 @@ static int read_confs(struct gemmar_knobs *knobs, const struct gemmar_logger *lo
 {
     const char *named = getenv("NCCL_CONF_FILE"), *home = getenv("HOME");
     char path[4096];
-    int rc = 0;
+    int rc = 0, bad;
 
     if (named != NULL && named[0] != '\0') {
         rc = read_conf(knobs, named, log);
@@ -177,12 +180,13 @@ static int read_confs(struct gemmar_knobs *knobs, const struct gemmar_logger *lo
                snprintf(path, sizeof(path), "%s/.nccl.conf", home) < (int)sizeof(path)) {
         rc = read_conf(knobs, path, log);
     }
-    return rc != 0 ? rc : read_conf(knobs, "/etc/nccl.conf", log);
+    bad = read_conf(knobs, "/etc/nccl.conf", log);
+    return rc != 0 ? rc : bad;
 }
 
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
 {
-    int rc;
+    int rc, bad;
 
     memset(knobs, 0, sizeof(*knobs));
     for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
@@ -192,11 +196,12 @@ int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
         }
     }
     rc = read_confs(knobs, log);
-    for (int i = 0; rc == 0 && i < GEMMAR_KNOB_COUNT; i++) {
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
         const char *text = getenv(table[i].variable);
 
         if (text != NULL && text[0] != '\0') {
-            rc = set_knob(knobs, i, text, GEMMAR_KNOB_ENVIRONMENT, log);
+            bad = set_knob(knobs, i, text, GEMMAR_KNOB_ENVIRONMENT, log);
+            rc = rc != 0 ? rc : bad;
         }
     }
     log->level = (enum gemmar_log_level)knobs->debug;

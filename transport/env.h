@@ -133,8 +133,8 @@ int gemmar_knob_parse(struct gemmar_knobs *knobs, const struct gemmar_knob *knob
                       char *why, size_t why_bytes);
 
 /* Defaults, then the file of NCCL_CONF_FILE or ~/.nccl.conf, then what /etc/nccl.conf adds, then
- * the environment. -EINVAL with a logged sentence that names the variable. Also sets log->level
- * from GEMMAR_DEBUG. */
+ * the environment. -EINVAL with a logged sentence for each value that is not taken, naming its
+ * variable; the others are read all the same. Also sets log->level from GEMMAR_DEBUG. */
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log);
 
 #endif

@@ -207,6 +207,20 @@ START_TEST(bad_value_in_a_file_is_an_error)
 }
 END_TEST
 
+/* A user mends all of them in one go. */
+START_TEST(every_bad_value_is_told)
+{
+    write_file(".nccl.conf", "NCCL_IB_TIMEOUT=many\nNCCL_IB_SL=99\nNCCL_IB_TC=8\n");
+    ck_assert_int_eq(setenv("NCCL_IB_RETRY_CNT", "8", 1), 0);
+    ck_assert_int_eq(read_all(), -EINVAL);
+    ck_assert_int_eq(lines, 3);
+    ck_assert_ptr_nonnull(strstr(last_line, "NCCL_IB_RETRY_CNT"));
+    ck_assert_int_eq(knobs.ib_tc, 8);
+    ck_assert_int_eq(knobs.ib_retry_count, 7);
+    ck_assert_int_eq(knobs.origin[GEMMAR_KNOB_ib_retry_count], GEMMAR_KNOB_DEFAULT);
+}
+END_TEST
+
 /* A line longer than any value was once read as two, the second one with a life of its own. */
 START_TEST(long_line_is_one_line)
 {
@@ -257,6 +271,7 @@ int main(void)
     tcase_add_test(tests, file_sets_what_the_environment_does_not);
     tcase_add_test(tests, named_file_replaces_the_one_of_the_user);
     tcase_add_test(tests, bad_value_in_a_file_is_an_error);
+    tcase_add_test(tests, every_bad_value_is_told);
     tcase_add_test(tests, long_line_is_one_line);
     tcase_add_test(tests, debug_knob_sets_the_level);
     tcase_add_test(tests, log_line_is_cut_at_1023_characters);
