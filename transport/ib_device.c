@@ -4,103 +4,17 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/hca_filter.h"
 #include "transport/ib_gid.h"
+#include "transport/ib_query.h"
 
 uint32_t gemmar_ib_mtu_bytes(enum ibv_mtu mtu)
 {
     return 128u << (int)mtu;
-}
-
-/* Mb/s of one lane (InfiniBand Architecture Specification, PortInfo LinkSpeed) times the lanes. */
-static uint32_t port_speed(const struct ibv_port_attr *attr)
-{
-    static const struct {
-        uint32_t code, mbps;
-    } speeds[] = {{1, 2500},   {2, 5000},   {4, 10000},  {8, 10000},
-                  {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}};
-    static const struct {
-        uint32_t code, lanes;
-    } widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
-    uint32_t mbps = 0, lanes = 1;
-
-    for (size_t i = 0; i < sizeof(speeds) / sizeof(speeds[0]); i++) {
-        mbps = speeds[i].code == attr->active_speed ? speeds[i].mbps : mbps;
-    }
-    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
-        lanes = widths[i].code == attr->active_width ? widths[i].lanes : lanes;
-    }
-    return mbps * lanes;
-}
-
-static int read_number(const char *path, int otherwise)
-{
-    FILE *file = fopen(path, "re");
-    int value = otherwise;
-
-    if (file != NULL) {
-        if (fscanf(file, "%d", &value) != 1) {
-            value = otherwise;
-        }
-        (void)fclose(file); /* it was only read */
-    }
-    return value;
-}
-
-/* Where the device sits; containers and VMs may hide it, which is no error. */
-static void find_place(struct gemmar_ib_device *d)
-{
-    char path[PATH_MAX], resolved[PATH_MAX];
-
-    d->pci_path[0] = '\0';
-    (void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", d->name);
-    if (realpath(path, resolved) != NULL && strlen(resolved) < sizeof(d->pci_path)) {
-        memcpy(d->pci_path, resolved, strlen(resolved) + 1);
-    }
-    (void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/numa_node", d->name);
-    d->numa_node = read_number(path, -1);
-}
-
-/* sysfs says "IB/RoCE v1" or "RoCE v2"; without it a RoCE GID is taken for v2, the common one. */
-static enum gemmar_gid_type gid_type_from_sysfs(const struct gemmar_ib_device *d, int index)
-{
-    char path[PATH_MAX], text[32] = "";
-    FILE *file;
-
-    (void)snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%d/gid_attrs/types/%d",
-                   d->name, d->port, index);
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return GEMMAR_GID_ROCE_V2;
-    }
-    (void)!fgets(text, sizeof(text), file); /* unreadable: the empty text is v1 below */
-    (void)fclose(file);
-    return strncmp(text, "RoCE v2", 7) == 0 ? GEMMAR_GID_ROCE_V2 : GEMMAR_GID_ROCE_V1;
-}
-
-static void read_gid(const struct gemmar_ib_device *d, int index, struct gemmar_gid_entry *out)
-{
-    struct ibv_gid_entry entry;
-
-    memset(out, 0, sizeof(*out));
-    memset(&entry, 0, sizeof(entry));
-    if (d->verbs->query_gid_ex != NULL &&
-        d->verbs->query_gid_ex(d->context, d->port, (uint32_t)index, &entry, 0, sizeof(entry)) ==
-            0) {
-        out->gid = entry.gid;
-        out->type = entry.gid_type == IBV_GID_TYPE_ROCE_V2   ? GEMMAR_GID_ROCE_V2
-                    : entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? GEMMAR_GID_ROCE_V1
-                                                             : GEMMAR_GID_IB;
-    } else if (d->verbs->query_gid(d->context, d->port, index, &out->gid) == 0) {
-        out->type = gid_type_from_sysfs(d, index);
-    } else {
-        memset(&out->gid, 0, sizeof(out->gid));
-    }
 }
 
 /* On InfiniBand entry 0 names the port; on RoCE one must be chosen. */
@@ -113,7 +27,7 @@ static int find_gid(struct gemmar_ib_device *d)
     if (d->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET && d->knobs->ib_gid_index < 0) {
         struct gemmar_gid_entry entry;
 
-        read_gid(d, 0, &entry);
+        gemmar_ib_gid_read(d->verbs, d->context, d->name, d->port, 0, &entry);
         d->gid = entry.gid;
         d->gid_index = d->port_attr.flags & IBV_QPF_GRH_REQUIRED ? 0 : -1;
         return 0;
@@ -123,7 +37,7 @@ static int find_gid(struct gemmar_ib_device *d)
         return -ENOMEM;
     }
     for (int i = 0; i < count; i++) {
-        read_gid(d, i, &entries[i]);
+        gemmar_ib_gid_read(d->verbs, d->context, d->name, d->port, i, &entries[i]);
     }
     index = gemmar_ib_gid_choose(entries, count, d->knobs, why, sizeof(why));
     if (index < 0) {
@@ -137,18 +51,6 @@ static int find_gid(struct gemmar_ib_device *d)
     }
     free(entries);
     return index < 0 ? index : 0;
-}
-
-/* NCCL's probe: with dma-buf the file descriptor is looked at first, without it the call is
- * unknown. */
-static bool has_dmabuf(const struct gemmar_ib_device *d)
-{
-    if (d->verbs->reg_dmabuf_mr == NULL) {
-        return false;
-    }
-    errno = 0;
-    struct ibv_mr *mr = d->verbs->reg_dmabuf_mr(d->pd, 0, 0, 0, -1, 0);
-    return mr == NULL && errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS;
 }
 
 static void close_port(struct gemmar_ib_device *d)
@@ -200,8 +102,8 @@ static int open_port(struct gemmar_ib_device *d, struct ibv_device *device, uint
         goto undo;
     }
     d->guid = be64toh(d->attr.node_guid) + port - 1;
-    d->speed_mbps = port_speed(&d->port_attr);
-    find_place(d);
+    d->speed_mbps = gemmar_ib_port_speed(&d->port_attr);
+    d->numa_node = gemmar_ib_device_place(d->name, d->pci_path, sizeof(d->pci_path));
     rc = find_gid(d);
     if (rc != 0) {
         goto undo;
@@ -213,7 +115,7 @@ static int open_port(struct gemmar_ib_device *d, struct ibv_device *device, uint
                     strerror(-rc));
         goto undo;
     }
-    d->dmabuf = has_dmabuf(d);
+    d->dmabuf = gemmar_ib_has_dmabuf(d->verbs, d->pd);
     d->relaxed = d->knobs->ib_relaxed_ordering == 1 ||
                  (d->knobs->ib_relaxed_ordering == 2 && d->verbs->reg_mr_iova2 != NULL);
     rc = gemmar_ib_event_start(d);
