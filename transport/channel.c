@@ -123,6 +123,13 @@ static int open_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rail)
 
 static int open_qps(struct gemmar_channel *c)
 {
+    const struct gemmar_ib_qp_options options = {
+        .send_depth = GEMMAR_SEND_DEPTH,
+        .recv_depth = c->signal == GEMMAR_SIGNAL_IMM ? GEMMAR_RECV_DEPTH : 1,
+        .inline_bytes = GEMMAR_QP_STAMP_INLINE,
+        .inline_least = GEMMAR_QP_STAMP_INLINE,
+    };
+
     for (uint32_t i = 0; i < c->qp_count; i++) {
         struct gemmar_channel_qp *q = &c->qps[i];
         struct gemmar_channel_rail *rail;
@@ -137,8 +144,7 @@ static int open_qps(struct gemmar_channel *c)
         if (q->sent == NULL) {
             return -ENOMEM;
         }
-        rc = gemmar_ib_qp_create(rail->device, rail->cq, GEMMAR_SEND_DEPTH,
-                                 c->signal == GEMMAR_SIGNAL_IMM ? GEMMAR_RECV_DEPTH : 1, &q->qp);
+        rc = gemmar_ib_qp_create(rail->device, rail->cq, &options, &q->qp, NULL);
         if (rc == 0 && c->signal == GEMMAR_SIGNAL_IMM) {
             rc = gemmar_arrival_post(c, q, GEMMAR_RECV_DEPTH);
         }
@@ -398,7 +404,7 @@ int gemmar_channel_connect(struct gemmar_channel *c, uint32_t peer, const void *
         int rc;
 
         q->other = b.qp[i];
-        rc = gemmar_ib_qp_connect(c->rails[q->rail].device, q->qp, &q->own, &q->other);
+        rc = gemmar_ib_qp_connect(c->rails[q->rail].device, q->qp, &q->own, &q->other, -1);
         if (rc != 0) {
             gemmar_channel_break(c, rc, peer, q, "connect", "queue pair not connected: %s",
                                  strerror(-rc));

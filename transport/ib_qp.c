@@ -11,7 +11,6 @@
 #include "transport/ib_gid.h"
 #include "transport/wait.h"
 
-#define INLINE_BYTES   16
 #define MIN_RNR_TIMER  12 /* 0.64 ms */
 #define RNR_RETRIES    7  /* for ever: the receiver posts again as soon as it runs */
 #define READS_IN_QUEUE 1  /* outstanding reads and atomics: flushes only */
@@ -38,30 +37,45 @@ static int modify(struct gemmar_ib_device *d, struct ibv_qp *qp, struct ibv_qp_a
     return rc > 0 ? -rc : rc;
 }
 
-int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq, uint32_t send_depth,
-                        uint32_t recv_depth, struct ibv_qp **out)
+static struct ibv_qp *create(struct gemmar_ib_device *d, struct ibv_cq *cq,
+                             const struct gemmar_ib_qp_options *options, uint32_t *inline_bytes)
 {
     struct ibv_qp_init_attr init = {
         .send_cq = cq,
         .recv_cq = cq,
-        .cap = {.max_send_wr = send_depth,
-                .max_recv_wr = recv_depth,
+        .cap = {.max_send_wr = options->send_depth,
+                .max_recv_wr = options->recv_depth,
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
-                .max_inline_data = INLINE_BYTES},
+                .max_inline_data = *inline_bytes},
         .qp_type = IBV_QPT_RC,
     };
+    struct ibv_qp *qp;
+
+    errno = 0;
+    qp = d->verbs->create_qp(d->pd, &init);
+    *inline_bytes = init.cap.max_inline_data;
+    return qp;
+}
+
+int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
+                        const struct gemmar_ib_qp_options *options, struct ibv_qp **out,
+                        uint32_t *out_inline)
+{
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
         .pkey_index = (uint16_t)d->knobs->ib_pkey,
         .port_num = d->port,
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
     };
-    struct ibv_qp *qp;
+    uint32_t inline_bytes = options->inline_bytes;
+    struct ibv_qp *qp = create(d, cq, options, &inline_bytes);
     int rc;
 
-    errno = 0;
-    qp = d->verbs->create_qp(d->pd, &init);
+    if (qp == NULL && options->inline_least < options->inline_bytes) {
+        inline_bytes = options->inline_least;
+        qp = create(d, cq, options, &inline_bytes);
+    }
     if (qp == NULL) {
         rc = errno != 0 ? -errno : -EIO;
         gemmar_warn(d->log, "ib_qp: device %s: cannot create a queue pair: %s", d->name,
@@ -76,6 +90,9 @@ int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq, uint32_t 
         return rc;
     }
     *out = qp;
+    if (out_inline != NULL) {
+        *out_inline = inline_bytes;
+    }
     return 0;
 }
 
@@ -105,8 +122,9 @@ void gemmar_ib_qp_describe(const struct gemmar_ib_device *d, struct ibv_qp *qp,
 /* The address handle, filled from zero: a global header on Ethernet, on ports that demand one, and
  * towards another subnet (different upper half of the GID). */
 static void fill_address(const struct gemmar_ib_device *d, const struct gemmar_wire_qp *peer,
-                         struct ibv_ah_attr *ah)
+                         int traffic_class, struct ibv_ah_attr *ah)
 {
+    int tc = traffic_class >= 0 ? traffic_class : (int)d->knobs->ib_tc;
     bool ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     bool routed = !ethernet && memcmp(peer->gid, d->gid.raw, 8) != 0;
 
@@ -118,7 +136,7 @@ static void fill_address(const struct gemmar_ib_device *d, const struct gemmar_w
         memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
         ah->grh.sgid_index = (uint8_t)(d->gid_index >= 0 ? d->gid_index : 0);
         ah->grh.hop_limit = HOP_LIMIT;
-        ah->grh.traffic_class = d->knobs->ib_tc >= 0 ? (uint8_t)d->knobs->ib_tc : 0;
+        ah->grh.traffic_class = tc >= 0 ? (uint8_t)tc : 0;
     }
     if (!ethernet) {
         ah->dlid = peer->lid;
@@ -142,7 +160,8 @@ static void log_failure(const struct gemmar_ib_device *d, const struct ibv_qp *q
         state, strerror(-rc));
 }
 
-static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *peer)
+static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *peer,
+                  int traffic_class)
 {
     int mine = (int)d->port_attr.active_mtu;
     struct ibv_qp_attr attr = {
@@ -154,7 +173,7 @@ static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct ge
         .min_rnr_timer = MIN_RNR_TIMER,
     };
 
-    fill_address(d, peer, &attr.ah_attr);
+    fill_address(d, peer, traffic_class, &attr.ah_attr);
     return modify(d, qp, &attr,
                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -177,7 +196,8 @@ static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct ge
 }
 
 int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
-                         const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer)
+                         const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
+                         int traffic_class)
 {
     bool ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     int rc;
@@ -197,7 +217,7 @@ int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
 
         (void)d->verbs->set_ece(qp, &ece); /* an enhancement: without it the defaults hold */
     }
-    rc = to_rtr(d, qp, peer);
+    rc = to_rtr(d, qp, peer, traffic_class);
     if (rc != 0) {
         log_failure(d, qp, peer, "RTR", rc);
         return rc;

@@ -312,6 +312,10 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
     if (fails()) {
         return NULL;
     }
+    if (attr->cap.max_inline_data > FAKE_INLINE) {
+        errno = EINVAL;
+        return NULL;
+    }
     MUST(attr->cap.max_send_wr <= SQ_ENTRIES);
     q = make(sizeof(*q));
     q->qp.context = pd->context;

@@ -14,6 +14,7 @@
 #define FAKE_DEVICES 24
 #define FAKE_GIDS    8
 #define FAKE_RECORDS 64
+#define FAKE_INLINE  64 /* most inline bytes of a queue pair */
 
 struct fake_port {
     struct ibv_port_attr attr;

@@ -15,10 +15,13 @@ static struct gemmar_wire_qp own, peer;
 
 static void open_with(struct gemmar_knobs *knobs)
 {
+    static const struct gemmar_ib_qp_options options = {
+        .send_depth = 16, .recv_depth = 1, .inline_bytes = 16, .inline_least = 16};
+
     ck_assert_int_eq(gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count),
                      0);
     cq = fake_table()->create_cq(devices[0].context, 16, NULL, NULL, 0);
-    ck_assert_int_eq(gemmar_ib_qp_create(&devices[0], cq, 16, 1, &qp), 0);
+    ck_assert_int_eq(gemmar_ib_qp_create(&devices[0], cq, &options, &qp, NULL), 0);
     gemmar_ib_qp_describe(&devices[0], qp, 77, &own);
     peer = own;
     peer.qp_number = 0x1234;
@@ -47,7 +50,7 @@ static const struct ibv_qp_attr *rtr(void)
 
 static const struct ibv_qp_attr *connected(void)
 {
-    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), 0);
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), 0);
     return rtr();
 }
 
@@ -65,6 +68,39 @@ START_TEST(path_mtu_is_the_smaller_and_is_not_kept)
     devices[0].port_attr.active_mtu = IBV_MTU_512;
     peer.mtu = IBV_MTU_4096;
     ck_assert_int_eq(connected()->path_mtu, IBV_MTU_512);
+    close_all();
+}
+END_TEST
+
+START_TEST(device_with_little_inline_room_gives_what_the_caller_can_do_with)
+{
+    struct gemmar_ib_qp_options options = {
+        .send_depth = 16, .recv_depth = 1, .inline_bytes = FAKE_INLINE + 1, .inline_least = 16};
+    struct ibv_qp *other;
+    uint32_t inline_bytes = 0;
+
+    fake_reset();
+    open_with(fake_knobs());
+    ck_assert_int_eq(gemmar_ib_qp_create(&devices[0], cq, &options, &other, &inline_bytes), 0);
+    ck_assert_uint_eq(inline_bytes, 16);
+    (void)fake_table()->destroy_qp(other);
+    options.inline_least = options.inline_bytes;
+    ck_assert_int_ne(gemmar_ib_qp_create(&devices[0], cq, &options, &other, NULL), 0);
+    close_all();
+}
+END_TEST
+
+START_TEST(traffic_class_of_the_connection_goes_before_the_knob)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    fake_reset();
+    fake.device[0].port[0].attr.flags = IBV_QPF_GRH_REQUIRED;
+    knobs->ib_tc = 7;
+    open_with(knobs);
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, 106), 0);
+    ck_assert_int_eq(rtr()->ah_attr.grh.traffic_class, 106);
+    ck_assert_int_eq(connected()->ah_attr.grh.traffic_class, 7);
     close_all();
 }
 END_TEST
@@ -160,7 +196,7 @@ START_TEST(infiniband_does_not_meet_roce)
     fake_reset();
     open_with(fake_knobs());
     peer.link_layer = GEMMAR_LINK_ETHERNET;
-    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), -EPROTO);
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), -EPROTO);
     ck_assert_int_eq(fake_warnings(), 1);
     ck_assert_ptr_nonnull(strstr(fake_log_text(), "InfiniBand with RoCE"));
     close_all();
@@ -177,7 +213,7 @@ START_TEST(failed_move_names_both_ends)
         fake.calls = 0;
         fake.fail_call = step;
         fake.fail_errno = ETIMEDOUT;
-        ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), -ETIMEDOUT);
+        ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), -ETIMEDOUT);
         ck_assert_int_eq(fake_warnings(), 1);
         ck_assert_ptr_nonnull(strstr(fake_log_text(), step == 1 ? "RTR failed" : "RTS failed"));
         ck_assert_ptr_nonnull(strstr(fake_log_text(), "qp 0x1234 gid fe80::"));
@@ -209,7 +245,7 @@ START_TEST(move_that_timed_out_is_tried_again)
         fake.fail_call = 1;
         fake.fail_last = row[i].failures;
         fake.fail_errno = row[i].error;
-        ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), row[i].result);
+        ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), row[i].result);
         ck_assert_int_eq(fake.calls, row[i].calls);
         ck_assert_int_eq(fake_warnings(), row[i].result != 0);
     }
@@ -231,7 +267,7 @@ START_TEST(retries_end_at_the_timeout)
     fake.fail_call = 1;
     fake.fail_last = 1000;
     fake.fail_errno = ETIMEDOUT;
-    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer), -ETIMEDOUT);
+    ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), -ETIMEDOUT);
     ck_assert_int_eq(fake.calls, 1);
     fake.fail_call = 0;
     fake.fail_last = 0;
@@ -248,6 +284,8 @@ int main(void)
     tcase_set_timeout(tcase, 30);
     tcase_add_test(tcase, path_mtu_is_the_smaller_and_is_not_kept);
     tcase_add_test(tcase, same_subnet_needs_no_global_header);
+    tcase_add_test(tcase, device_with_little_inline_room_gives_what_the_caller_can_do_with);
+    tcase_add_test(tcase, traffic_class_of_the_connection_goes_before_the_knob);
     tcase_add_test(tcase, another_subnet_needs_a_global_header);
     tcase_add_test(tcase, port_that_demands_a_global_header_gets_one);
     tcase_add_test(tcase, roce_has_a_global_header_and_the_traffic_class);
