@@ -49,6 +49,8 @@
       "interfaces for set-up: prefixes, = exact, ^ exclude")                                       \
     X(socket_family, CHOICE, "NCCL_SOCKET_FAMILY", "any", 0, 0, "any|AF_INET|AF_INET6",            \
       "address family for set-up")                                                                 \
+    X(comm_id, TEXT, "NCCL_COMM_ID", "", 0, 0, "",                                                 \
+      "host:port of rank 0; set-up prefers the interface of its subnet")                           \
     X(hostid, TEXT, "NCCL_HOSTID", "", 0, 0, "", "ranks with equal text are one node")             \
     X(debug, CHOICE, "GEMMAR_DEBUG", "warn", 0, 0, "none|warn|info|trace", "lines to log")         \
     X(timeout, SECONDS, "GEMMAR_TIMEOUT", "60", 0.001, 86400, "",                                  \
@@ -85,6 +87,12 @@ enum gemmar_knob_origin {
     GEMMAR_KNOB_DEFAULT,
     GEMMAR_KNOB_FILE,
     GEMMAR_KNOB_ENVIRONMENT,
+};
+
+enum gemmar_family { /* of socket_family */
+                     GEMMAR_FAMILY_ANY,
+                     GEMMAR_FAMILY_IPV4,
+                     GEMMAR_FAMILY_IPV6,
 };
 
 enum gemmar_debug {
