@@ -395,6 +395,7 @@ static int post_one(struct fake_qp *q, const struct ibv_send_wr *wr)
     }
     q->tail++;
     fake.posted++;
+    fake.reads += wr->opcode == IBV_WR_RDMA_READ;
     used = q->tail - q->head;
     fake.deepest = used > fake.deepest ? used : fake.deepest;
     return 0;
@@ -471,12 +472,13 @@ static void carry_out(struct fake_qp *q, struct fake_wr *w)
     struct fake_qp *peer = find(q->peer);
 
     if (length > 0) {
-        const void *from = inlined ? &w->data : (const void *)(uintptr_t)w->sge.addr;
-        uint64_t to = w->wr.wr.rdma.remote_addr;
+        void *local = inlined ? &w->data : (void *)(uintptr_t)w->sge.addr;
+        void *remote = (void *)(uintptr_t)w->wr.wr.rdma.remote_addr;
+        bool read = w->wr.opcode == IBV_WR_RDMA_READ;
 
         MUST(inlined || covered(w->sge.lkey, w->sge.addr, length));
-        MUST(covered(w->wr.wr.rdma.rkey, to, length));
-        memcpy((void *)(uintptr_t)to, from, length);
+        MUST(covered(w->wr.wr.rdma.rkey, w->wr.wr.rdma.remote_addr, length));
+        memcpy(read ? local : remote, read ? remote : local, length);
     }
     if (w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
         struct ibv_wc wc = {.status = IBV_WC_SUCCESS,
@@ -521,8 +523,9 @@ uint32_t fake_execute(uint32_t qp_number, uint32_t count, enum ibv_wc_status sta
         if (status != IBV_WC_SUCCESS || w->wr.send_flags & IBV_SEND_SIGNALED) {
             struct ibv_wc wc = {.wr_id = w->wr.wr_id,
                                 .status = status,
-                                .opcode = status == IBV_WC_SUCCESS ? IBV_WC_RDMA_WRITE
-                                                                   : (enum ibv_wc_opcode)0x55,
+                                .opcode = status != IBV_WC_SUCCESS ? (enum ibv_wc_opcode)0x55
+                                          : w->wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ
+                                                                             : IBV_WC_RDMA_WRITE,
                                 .vendor_err = status == IBV_WC_SUCCESS ? 0 : 0x81,
                                 .qp_num = qp_number};
 

@@ -49,6 +49,7 @@ struct fake_verbs {
     int post_fail;             /* the work request, counted from 1, that is refused once; 0: none */
     int post_errno;            /* [ENOMEM] */
     int posted;                /* work requests accepted */
+    int reads;                 /* RDMA READs among them */
     uint32_t deepest;          /* most work requests in one send queue */
     uint32_t most_completions; /* in one completion queue */
 
