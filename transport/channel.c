@@ -76,6 +76,13 @@ static int check_settings(const struct gemmar_channel *c, const struct gemmar_ch
 {
     uint64_t data = s->data.length, stamps = s->stamps.length;
 
+    if (s->signal == GEMMAR_SIGNAL_IMM && s->stamps.is_gpu) {
+        gemmar_warn(&c->log,
+                    "channel: rank %u: in imm mode the CPU writes the stamps: they must "
+                    "be in host memory",
+                    s->rank);
+        return -EINVAL;
+    }
     for (uint32_t i = 0; i < s->route_count; i++) {
         const struct gemmar_route_settings *r = &s->routes[i];
 
@@ -100,8 +107,10 @@ static int open_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rail)
 {
     struct gemmar_ib_device *d = rail->device;
     uint32_t here = c->qps_per_peer * c->peer_count; /* at most: the rails share them */
-    int entries = (int)(here * (GEMMAR_SEND_DEPTH +
-                                (c->signal == GEMMAR_SIGNAL_IMM ? GEMMAR_RECV_DEPTH : 0)));
+    bool imm = c->signal == GEMMAR_SIGNAL_IMM;
+    bool flush = imm && c->data.is_gpu && c->knobs->gdr_flush_disable == 0;
+    int entries = (int)(here * (GEMMAR_SEND_DEPTH + (imm ? GEMMAR_RECV_DEPTH : 0)) +
+                        (flush ? GEMMAR_FLUSHES : 0));
     int rc = gemmar_ib_mr_get(d, &c->data, GEMMAR_MR_DATA, &rail->data);
 
     if (rc == 0) {
@@ -117,8 +126,9 @@ static int open_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rail)
         rc = errno != 0 ? -errno : -EIO;
         gemmar_warn(&c->log, "channel: device %s: no completion queue of %d entries: %s", d->name,
                     entries, strerror(-rc));
+        return rc;
     }
-    return rc;
+    return flush ? gemmar_arrival_open(rail, here * GEMMAR_RECV_DEPTH) : 0;
 }
 
 static int open_qps(struct gemmar_channel *c)
@@ -460,6 +470,7 @@ static void close_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rai
     if (rail->device == NULL) {
         return;
     }
+    gemmar_arrival_close(rail);
     if (rail->cq != NULL && c->verbs->destroy_cq(rail->cq) != 0) {
         gemmar_warn(&c->log, "channel: device %s: completion queue not destroyed",
                     rail->device->name);

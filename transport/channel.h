@@ -9,6 +9,7 @@
 
 #include "transport/fifo.h"
 #include "transport/ib_device.h"
+#include "transport/ib_flush.h"
 #include "transport/ib_mr.h"
 #include "transport/ib_qp.h"
 #include "transport/wire.h"
@@ -16,6 +17,7 @@
 #define GEMMAR_BATCH      32  /* commands drained at once */
 #define GEMMAR_SEND_DEPTH 256 /* work requests of a send queue; a command takes two */
 #define GEMMAR_RECV_DEPTH 256 /* imm mode: receives kept posted per queue pair */
+#define GEMMAR_FLUSHES    8   /* imm mode: flushes on the way per rail */
 
 /* A command whose work requests are in a send queue. */
 struct gemmar_sent {
@@ -40,11 +42,25 @@ struct gemmar_channel_qp {
     struct ibv_send_wr *chain, *chain_last;
 };
 
+/* An immediate whose stamp waits until the data before it is flushed. */
+struct gemmar_arrival {
+    uint64_t *stamp;
+    uint64_t epoch;
+    struct gemmar_channel_qp *qp; /* that it came on; its receive is not posted again yet */
+};
+
 /* One device that the channel uses. */
 struct gemmar_channel_rail {
     struct gemmar_ib_device *device;
     struct ibv_cq *cq;
     struct gemmar_ib_mr *data, *stamps;
+    /* Imm mode with data in GPU memory, else NULL. Proxy only, as all below. */
+    struct gemmar_ib_flush *flush;
+    struct gemmar_arrival *arrivals; /* ring of arrival_entries, in order */
+    uint32_t arrival_entries;        /* as many as there are receives */
+    uint64_t head, asked, tail;      /* head .. asked: a READ is on the way; asked .. tail: none */
+    uint64_t flush_address;          /* in the sink of the latest of them that brought data */
+    uint64_t flush_ns; /* when the oldest of them came, or a READ was posted or completed */
 };
 
 /* Where a route leads, after the connect. */
@@ -154,11 +170,22 @@ void gemmar_rdma_write_done(struct gemmar_channel *channel, struct gemmar_channe
 struct gemmar_channel_qp *gemmar_rdma_write_qp(struct gemmar_channel *channel, uint32_t peer,
                                                uint32_t slot);
 
-/* arrival.c, imm mode: keep receives posted; write the stamp that an immediate stands for. */
+/* arrival.c, imm mode: keep receives posted; write the stamp that an immediate stands for, after a
+ * flush where the rail has one. False: broken. */
+int gemmar_arrival_open(struct gemmar_channel_rail *rail, uint32_t receives);
+void gemmar_arrival_close(struct gemmar_channel_rail *rail);
 int gemmar_arrival_post(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
                         uint32_t count);
-void gemmar_arrival_stamp(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
-                          uint32_t immediate);
+bool gemmar_arrival_take(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
+                         uint32_t immediate, uint32_t bytes);
+/* Ask for a flush of all that came since the last one; what cannot be posted now waits. */
+bool gemmar_arrival_flush(struct gemmar_channel *channel, struct gemmar_channel_rail *rail);
+/* Break the channel when a flush does not complete. */
+void gemmar_arrival_check(struct gemmar_channel *channel, const struct gemmar_channel_rail *rail,
+                          uint64_t now_ns);
+/* A flush has completed: write the stamps that waited for it. */
+bool gemmar_arrival_flushed(struct gemmar_channel *channel, struct gemmar_channel_rail *rail,
+                            const struct ibv_wc *wc);
 /* imm: slot, lane of the route, low bits of the epoch. */
 #define GEMMAR_IMM_LANE_BITS  2
 #define GEMMAR_IMM_EPOCH_BITS (32 - GEMMAR_FIFO_SLOT_BITS - GEMMAR_IMM_LANE_BITS)

@@ -44,6 +44,8 @@
     X(ib_qps, INT, "NCCL_IB_QPS_PER_CONNECTION", "1", 1, 32, "", "queue pairs per peer and rail")  \
     X(ib_ece, INT, "NCCL_IB_ECE_ENABLE", "1", 0, 1, "",                                            \
       "enhanced connection establishment where both ends have it")                                 \
+    X(gdr_flush_disable, INT, "NCCL_GDR_FLUSH_DISABLE", "0", 0, 1, "",                             \
+      "1: no flush of what a device wrote into GPU memory")                                        \
     X(ibverbs_lib, TEXT, "NCCL_IBVERBS_LIB", "", 0, 0, "", "path of libibverbs")                   \
     X(socket_ifname, TEXT, "NCCL_SOCKET_IFNAME", "", 0, 0, "",                                     \
       "interfaces for set-up: prefixes, = exact, ^ exclude")                                       \

@@ -96,7 +96,11 @@ static struct gemmar_channel_qp *find_qp(struct gemmar_channel *c, uint32_t numb
 static bool complete(struct gemmar_channel *c, uint32_t rail, const struct ibv_wc *wc)
 {
     struct gemmar_channel_qp *q = find_qp(c, wc->qp_num, rail);
+    struct gemmar_channel_rail *r = &c->rails[rail];
 
+    if (q == NULL && r->flush != NULL && wc->qp_num == gemmar_ib_flush_qp(r->flush)) {
+        return gemmar_arrival_flushed(c, r, wc);
+    }
     if (q == NULL) {
         gemmar_channel_break(c, -EIO, UINT32_MAX, NULL, "proxy", "completion of unknown qp 0x%x",
                              wc->qp_num);
@@ -108,8 +112,7 @@ static bool complete(struct gemmar_channel *c, uint32_t rail, const struct ibv_w
     }
     gemmar_count(&c->counters.completions, 1);
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-        gemmar_arrival_stamp(c, q, be32toh(wc->imm_data));
-        return gemmar_arrival_post(c, q, 1) == 0;
+        return gemmar_arrival_take(c, q, be32toh(wc->imm_data), wc->byte_len);
     }
     gemmar_rdma_write_done(c, q, wc->wr_id);
     return true;
@@ -134,6 +137,9 @@ static bool poll_completions(struct gemmar_channel *c)
             if (!complete(c, rail, &wc[i])) {
                 return false;
             }
+        }
+        if (c->rails[rail].flush != NULL && !gemmar_arrival_flush(c, &c->rails[rail])) {
+            return false;
         }
         busy |= n > 0;
     }
@@ -170,6 +176,9 @@ static void check_health(struct gemmar_channel *c)
                 (unsigned long long)(q->built - q->completed));
             return;
         }
+    }
+    for (uint32_t i = 0; i < c->rail_count; i++) {
+        gemmar_arrival_check(c, &c->rails[i], now);
     }
 }
 

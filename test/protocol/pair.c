@@ -133,7 +133,8 @@ void pair_open(struct pair_end *e)
         memset(e->data, GUARD_VALUE, e->data_bytes);
     }
     describe_routes(e, routes);
-    c.data = (struct gemmar_memory){.address = e->data, .length = e->data_bytes, .dmabuf_fd = -1};
+    c.data = (struct gemmar_memory){
+        .address = e->data, .length = e->data_bytes, .dmabuf_fd = -1, .is_gpu = e->options.gpu};
     c.stamps =
         (struct gemmar_memory){.address = e->stamps, .length = e->stamp_bytes, .dmabuf_fd = -1};
     rc = e->table->acquire(&t, &e->transport);

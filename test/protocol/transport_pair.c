@@ -201,6 +201,42 @@ static void failed_completion(struct pair_end *e)
     pair_close(e);
 }
 
+/* Rank 0 sends nothing, so its flushes are its only sends: none for the empty command of epoch 1,
+ * the second one in epoch 3. */
+static void failed_flush(struct pair_end *e)
+{
+    pair_open(e);
+    pair_join(e);
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        if (e->rank == 1 && !pair_push(e, epoch)) {
+            pair_fail("the channel broke");
+        }
+        if (e->rank == 0 && pair_take(e, epoch) != (epoch < 3)) {
+            pair_fail("epoch %llu: a flush failed where it should not, or not where it should",
+                      (unsigned long long)epoch);
+        }
+        pair_meet(e);
+    }
+    if (e->rank == 0) {
+        const struct gemmar_transport_error *error;
+
+        (void)pair_push(e, 4); /* into a channel that is broken */
+        error = pair_expect_error(e, 10000);
+        pair_expect_text(error->text, "flush failed: device");
+        pair_expect_text(error->text, "status 10");
+        if (error->peer_rank != 1 || error->qp_number == 0 ||
+            strcmp(error->stage, "arrival") != 0) {
+            pair_fail("the error names peer %u qp 0x%x stage %s", error->peer_rank,
+                      error->qp_number, error->stage);
+        }
+        if (e->stamps[8] == 3) {
+            pair_fail("the stamp was written although its flush had failed");
+        }
+    }
+    pair_meet(e);
+    pair_close(e);
+}
+
 static void refused_post(struct pair_end *e)
 {
     pair_open(e);
@@ -364,6 +400,18 @@ static void data_cases(const struct pair_program *p)
         (struct pair_options){
             .queue_pairs = 2, .first_epoch = (UINT64_C(1) << 32) - 3, .signal = GEMMAR_SIGNAL_IMM},
         traffic, 0);
+    one(p, "imm: data that must be flushed",
+        (struct pair_options){.queue_pairs = 4,
+                              .routes = 2,
+                              .ring_entries = 1024,
+                              .slots = 150,
+                              .slot_bytes = 256,
+                              .signal = GEMMAR_SIGNAL_IMM,
+                              .gpu = true},
+        traffic, 0);
+    one(p, "nothing stays after close: flushes",
+        (struct pair_options){.queue_pairs = 2, .signal = GEMMAR_SIGNAL_IMM, .gpu = true},
+        open_and_close, 0);
     one(p, "nothing stays after close", (struct pair_options){.queue_pairs = 2}, open_and_close, 0);
 }
 
@@ -418,6 +466,14 @@ static void fault_cases(const struct pair_program *p)
     one(p, "failed completion",
         (struct pair_options){.faults = "complete nth=4 status=12", .log = ":"}, failed_completion,
         0);
+    one(p, "failed flush",
+        (struct pair_options){.slots = 1,
+                              .slot_bytes = 4096,
+                              .signal = GEMMAR_SIGNAL_IMM,
+                              .gpu = true,
+                              .faults = "complete nth=2 status=10",
+                              .log = ":"},
+        failed_flush, 0);
     one(p, "failed completion among many",
         (struct pair_options){.queue_pairs = 4,
                               .routes = 2,

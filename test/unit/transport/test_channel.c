@@ -9,157 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "test/unit/transport/fake_verbs.h"
-#include "transport/channel.h"
-#include "transport/fifo.h"
-#include "transport/order.h"
-
-#define SLOTS  512u
-#define BYTES  128u /* of a slot */
-#define WINDOW (SLOTS * BYTES)
-
-/* One rank. data: source[2], sink[2]. */
-struct side {
-    struct gemmar_channel *channel;
-    char *data;
-    uint64_t *stamps;
-    uint64_t ticket, tail;
-    uint64_t abort_word;
-};
-
-static struct gemmar_ib_device devices[GEMMAR_MAX_DEVICES];
-static uint32_t device_count;
-static struct side a, b;
-
-struct setup {
-    uint32_t queue_pairs, ring_entries, signal;
-    uint64_t first_epoch, timeout_ns;
-};
-
-static int open_side(struct side *s, uint32_t rank, const struct setup *o)
-{
-    uint32_t peers[1] = {1 - rank}, rails[2] = {0, 1};
-    struct gemmar_route_settings route = {.source_offset = {0, WINDOW},
-                                          .sink_offset = {2 * WINDOW, 3 * WINDOW},
-                                          .stamp_offset = {0, 8 * SLOTS},
-                                          .window_bytes = WINDOW,
-                                          .slots = SLOTS};
-    struct gemmar_channel_settings c = {.size = sizeof(c),
-                                        .rank = rank,
-                                        .peer_count = 1,
-                                        .peer_ranks = peers,
-                                        .route_count = 1,
-                                        .device_count = device_count,
-                                        .routes = &route,
-                                        .devices = rails,
-                                        .queue_pairs_per_peer = o->queue_pairs,
-                                        .ring_entries = o->ring_entries,
-                                        .signal = o->signal,
-                                        .numa_node = -1,
-                                        .first_epoch = o->first_epoch,
-                                        .timeout_ns = o->timeout_ns,
-                                        .abort_word = &s->abort_word};
-
-    s->ticket = s->tail = s->abort_word = 0;
-    c.data = (struct gemmar_memory){.address = s->data, .length = 4 * WINDOW, .dmabuf_fd = -1};
-    c.stamps = (struct gemmar_memory){.address = s->stamps, .length = 16 * SLOTS, .dmabuf_fd = -1};
-    return gemmar_channel_open(devices, device_count, fake_logger(), &c, &s->channel);
-}
-
-static int join(void)
-{
-    char from_a[GEMMAR_CONNECT_BLOB_BYTES], from_b[GEMMAR_CONNECT_BLOB_BYTES];
-    int rc = gemmar_channel_blob(a.channel, 0, from_a);
-
-    rc = rc != 0 ? rc : gemmar_channel_blob(b.channel, 0, from_b);
-    rc = rc != 0 ? rc : gemmar_channel_connect(a.channel, 0, from_b);
-    return rc != 0 ? rc : gemmar_channel_connect(b.channel, 0, from_a);
-}
-
-static void close_both(void)
-{
-    gemmar_channel_close(a.channel);
-    gemmar_channel_close(b.channel);
-    a.channel = b.channel = NULL;
-    gemmar_ib_devices_close(devices, device_count);
-    device_count = 0;
-    ck_assert_int_eq(fake.live, 0);
-}
-
-static int open_all(const struct setup *o)
-{
-    int rc =
-        gemmar_ib_devices_open(fake_table(), fake_knobs(), fake_logger(), devices, &device_count);
-
-    rc = rc != 0 ? rc : open_side(&a, 0, o);
-    rc = rc != 0 ? rc : open_side(&b, 1, o);
-    return rc != 0 ? rc : join();
-}
-
-static void setup(void)
-{
-    fake_reset();
-    a.data = aligned_alloc(4096, 4 * WINDOW);
-    b.data = aligned_alloc(4096, 4 * WINDOW);
-    a.stamps = aligned_alloc(4096, 16 * SLOTS);
-    b.stamps = aligned_alloc(4096, 16 * SLOTS);
-    ck_assert(a.data != NULL && b.data != NULL && a.stamps != NULL && b.stamps != NULL);
-    memset(a.data, 0, 4 * WINDOW);
-    memset(b.data, 0, 4 * WINDOW);
-    memset(a.stamps, 0, 16 * SLOTS);
-    memset(b.stamps, 0, 16 * SLOTS);
-}
-
-static void teardown(void)
-{
-    free(a.data);
-    free(b.data);
-    free(a.stamps);
-    free(b.stamps);
-}
-
-static void push(uint32_t slot, uint64_t epoch)
-{
-    struct gemmar_fifo_request r = {
-        .offset = (uint64_t)slot * BYTES, .length = BYTES, .slot = slot, .epoch = (uint32_t)epoch};
-
-    memset(a.data + (epoch & 1) * WINDOW + r.offset, (int)(slot + epoch), BYTES);
-    ck_assert(gemmar_fifo_produce(&a.channel->fifo.ring, &a.ticket, &a.tail, &r, &a.abort_word));
-}
-
-static uint64_t stamp_of(uint32_t slot, uint64_t epoch)
-{
-    return b.stamps[(epoch & 1) * SLOTS + slot];
-}
-
-static bool data_of(uint32_t slot, uint64_t epoch)
-{
-    const char *at = b.data + (2 + (epoch & 1)) * WINDOW + (uint64_t)slot * BYTES;
-
-    for (uint32_t i = 0; i < BYTES; i++) {
-        if (at[i] != (char)(slot + epoch)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static uint32_t qp(uint32_t slot)
-{
-    return gemmar_rdma_write_qp(a.channel, 0, slot)->qp->qp_num;
-}
-
-static uint64_t retired(void)
-{
-    return gemmar_load_acquire(a.channel->fifo.ring.retired);
-}
-
-static void turns(int n)
-{
-    for (int i = 0; i < n; i++) {
-        (void)gemmar_proxy_turn(a.channel);
-    }
-}
+#include "test/unit/transport/two_channels.h"
 
 START_TEST(no_step_that_fails_leaves_anything)
 {
@@ -343,7 +193,6 @@ START_TEST(epochs_go_on_over_the_edge_of_32_bits)
 }
 END_TEST
 
-/* In imm mode nobody but the receiving proxy writes a stamp, and only after the completion. */
 /* A port that takes messages shorter than a command: the stamp still comes last, and the send queue
  * is not overrun by the pieces. */
 START_TEST(long_command_leaves_in_pieces_before_its_stamp)
@@ -392,25 +241,6 @@ START_TEST(command_of_too_many_pieces_breaks_the_channel)
     push(0, 1);
     ck_assert(!gemmar_proxy_turn(a.channel));
     ck_assert_ptr_nonnull(strstr(fake_log_text(), "the port takes messages of 2"));
-    close_both();
-}
-END_TEST
-
-START_TEST(imm_is_stamped_by_the_receiver)
-{
-    struct setup o = {
-        .queue_pairs = 1, .ring_entries = 64, .first_epoch = 1, .signal = GEMMAR_SIGNAL_IMM};
-
-    ck_assert_int_eq(open_all(&o), 0);
-    push(5, 1);
-    turns(1);
-    ck_assert_uint_eq(fake_queued(qp(5)), 1);
-    (void)fake_execute(qp(5), 1, IBV_WC_SUCCESS);
-    ck_assert_uint_eq(stamp_of(5, 1), 0);
-    (void)gemmar_proxy_turn(b.channel);
-    ck_assert_uint_eq(stamp_of(5, 1), 1);
-    ck_assert_uint_eq(gemmar_load_relaxed(&a.channel->counters.stamp_bytes), 0);
-    ck_assert_uint_eq(gemmar_load_relaxed(&b.channel->counters.imm_received), 1);
     close_both();
 }
 END_TEST
@@ -615,7 +445,6 @@ int main(void)
     tcase_add_loop_test(tcase, epochs_go_on_over_the_edge_of_32_bits, 0, 2);
     tcase_add_loop_test(tcase, long_command_leaves_in_pieces_before_its_stamp, 0, 2);
     tcase_add_test(tcase, command_of_too_many_pieces_breaks_the_channel);
-    tcase_add_test(tcase, imm_is_stamped_by_the_receiver);
     tcase_add_test(tcase, idle_proxy_leaves_the_cpu_alone_and_keeps_the_mask);
     tcase_add_loop_test(tcase, first_error_wins, 0, 6);
     tcase_add_test(tcase, stuck_send_is_found_by_its_deadline);
