@@ -70,6 +70,7 @@ static int core_open(struct gemmar_core *core)
     int rc = gemmar_knobs_read(&core->knobs, &core->log);
 
     core->holds->log.level = core->log.level;
+    gemmar_knobs_report_others(&core->knobs, &core->log);
     if (rc == 0 && core->knobs.ib_disable) {
         gemmar_warn(&core->log, "ib_device: NCCL_IB_DISABLE is 1, no verbs device is used");
         rc = -ENODEV;

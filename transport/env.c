@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct gemmar_knob table[GEMMAR_KNOB_COUNT] = {
 #define ROW(member, type, variable, standard, min, max, choices, sentence)                         \
@@ -126,6 +127,24 @@ static int set_knob(struct gemmar_knobs *knobs, int index, const char *text,
     return 0;
 }
 
+/* `text` begins with a name, which ends at `=` or with the text. */
+static void note_other(struct gemmar_knobs *knobs, const char *text)
+{
+    size_t length = strcspn(text, "=");
+
+    if (strncmp(text, "NCCL_IB_", 8) != 0 || length >= GEMMAR_KNOB_NAME_BYTES ||
+        knobs->others == GEMMAR_KNOB_OTHERS) {
+        return;
+    }
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        if (strlen(table[i].variable) == length && strncmp(table[i].variable, text, length) == 0) {
+            return;
+        }
+    }
+    memcpy(knobs->other[knobs->others], text, length);
+    knobs->other[knobs->others++][length] = '\0';
+}
+
 /* One `NAME=VALUE` line; names that are not in the table belong to somebody else. The first line
  * that sets a knob counts, over both files, and an empty value sets nothing: as in NCCL. */
 static int set_from_line(struct gemmar_knobs *knobs, char *line, const struct gemmar_logger *log)
@@ -136,6 +155,7 @@ static int set_from_line(struct gemmar_knobs *knobs, char *line, const struct ge
         return 0;
     }
     *equals = '\0';
+    note_other(knobs, line);
     for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
         if (strcmp(line, table[i].variable) == 0 && knobs->origin[i] == GEMMAR_KNOB_DEFAULT) {
             return set_knob(knobs, i, equals + 1, GEMMAR_KNOB_FILE, log);
@@ -184,6 +204,17 @@ static int read_confs(struct gemmar_knobs *knobs, const struct gemmar_logger *lo
     return rc != 0 ? rc : bad;
 }
 
+static void note_environment(struct gemmar_knobs *knobs)
+{
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        const char *equals = strchr(*at, '=');
+
+        if (equals != NULL && equals[1] != '\0') {
+            note_other(knobs, *at);
+        }
+    }
+}
+
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
 {
     int rc, bad;
@@ -204,6 +235,7 @@ int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
             rc = rc != 0 ? rc : bad;
         }
     }
+    note_environment(knobs);
     log->level = (enum gemmar_log_level)knobs->debug;
     return rc;
 }

@@ -16,15 +16,20 @@
 #define READS_IN_QUEUE 1  /* outstanding reads and atomics: flushes only */
 #define HOP_LIMIT      255
 
-/* Address resolution inside the move may time out while a fabric settles; only that is
- * tried again, with longer and longer naps, and not beyond the time a peer is waited for. */
+/* Address resolution inside the move may time out while a fabric settles. */
+static bool is_worth_retry(const struct gemmar_knobs *knobs, int rc)
+{
+    return rc == ETIMEDOUT || rc == -ETIMEDOUT || (rc != 0 && knobs->ib_mqp_retry_all != 0);
+}
+
+/* A move is tried again with longer and longer naps, not beyond the time a peer is waited for. */
 static int modify(struct gemmar_ib_device *d, struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     uint64_t begin = gemmar_now_ns();
     int rc = d->verbs->modify_qp(qp, attr, mask);
 
-    for (int64_t retry = 1;
-         (rc == ETIMEDOUT || rc == -ETIMEDOUT) && retry <= d->knobs->ib_mqp_retries; retry++) {
+    for (int64_t retry = 1; is_worth_retry(d->knobs, rc) && retry <= d->knobs->ib_mqp_retries;
+         retry++) {
         int64_t ms = d->knobs->ib_mqp_sleep_ms * retry;
         struct timespec nap = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of docs/tuning.md, made from the knob table.
+// The rows of docs/tuning.md, made from the tables.
 #include <stdio.h>
 
 #include "transport/env.h"
@@ -30,6 +30,9 @@ int main(void)
         printf("| %s | %s | ", k->variable, k->standard[0] != '\0' ? k->standard : "unset");
         print_values(k);
         printf(" | %s |\n", k->sentence);
+    }
+    for (const struct gemmar_ignored *i = gemmar_ignored_table(); i->variable != NULL; i++) {
+        printf("| %s | %s |\n", i->variable, i->reason);
     }
     return 0;
 }

@@ -31,6 +31,9 @@ static void setup(void)
         ck_assert_int_eq(unsetenv(gemmar_knob_table()[i].variable), 0);
     }
     ck_assert_int_eq(unsetenv("NCCL_CONF_FILE"), 0);
+    for (const struct gemmar_ignored *i = gemmar_ignored_table(); i->variable != NULL; i++) {
+        ck_assert_int_eq(unsetenv(i->variable), 0);
+    }
     (void)snprintf(home, sizeof(home), "/tmp/gemmar-env-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(home));
     ck_assert_int_eq(setenv("HOME", home, 1), 0);
@@ -85,7 +88,7 @@ END_TEST
 
 static const struct {
     const char *variable, *value;
-    int64_t want; /* -1: an error */
+    int64_t want; /* -1: an error, -1000: the value -1 */
     size_t offset;
 } cases[] = {
 #define MEMBER(m) offsetof(struct gemmar_knobs, m)
@@ -121,6 +124,27 @@ static const struct {
     {"GEMMAR_DEBUG", "none", GEMMAR_DEBUG_NONE, MEMBER(debug)},
     {"GEMMAR_DEBUG", "trace", GEMMAR_DEBUG_TRACE, MEMBER(debug)},
     {"GEMMAR_ALGO", "two-shot", 2, MEMBER(algo)},
+    {"NCCL_IB_AR_THRESHOLD", "-2", -2, MEMBER(ib_ar_threshold)},
+    {"NCCL_IB_AR_THRESHOLD", "-3", -1, MEMBER(ib_ar_threshold)},
+    {"NCCL_IB_AR_THRESHOLD", "", 8192, MEMBER(ib_ar_threshold)},
+    {"NCCL_IB_ADAPTIVE_ROUTING", "", -2, MEMBER(ib_adaptive_routing)},
+    {"NCCL_IB_ADAPTIVE_ROUTING", "1", 1, MEMBER(ib_adaptive_routing)},
+    {"NCCL_IB_SPLIT_DATA_ON_QPS", "", 0, MEMBER(ib_split_data)},
+    {"NCCL_IB_SPLIT_DATA_ON_QPS", "2", -1, MEMBER(ib_split_data)},
+    {"NCCL_IB_FIFO_TC", "256", -1, MEMBER(ib_fifo_tc)},
+    {"NCCL_IB_FIFO_TC", "", -1000, MEMBER(ib_fifo_tc)},
+    {"NCCL_IB_DATA_DIRECT", "2", 2, MEMBER(ib_data_direct)},
+    {"NCCL_IB_MERGE_VFS", "", 1, MEMBER(ib_merge_vfs)},
+    {"NCCL_IB_MERGE_NICS", "0", 0, MEMBER(ib_merge_nics)},
+    {"NCCL_IB_RETURN_ASYNC_EVENTS", "", 1, MEMBER(ib_async_events)},
+    {"NCCL_GDR_FLUSH_DISABLE", "1", 1, MEMBER(gdr_flush_disable)},
+    {"NCCL_IB_RESILIENCY_PORT_FAILOVER", "", 0, MEMBER(port_failover)},
+    {"NCCL_IB_RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT", "", 5000, MEMBER(port_recovery_ack_ms)},
+    {"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE", "11", -1,
+     MEMBER(port_recovery_batch)},
+    {"GEMMAR_NET_FAILOVER", "", 1, MEMBER(net_failover)},
+    {"GEMMAR_DETERMINISTIC", "1", 1, MEMBER(deterministic)},
+    {"GEMMAR_MAX_CTAS", "1025", -1, MEMBER(max_ctas)},
     {"GEMMAR_RING_ENTRIES", "128", 128, MEMBER(ring_entries)},
     {"GEMMAR_RING_ENTRIES", "1048577", -1, MEMBER(ring_entries)},
 #undef MEMBER
@@ -131,7 +155,7 @@ START_TEST(value_is_taken_or_refused)
     int64_t got;
 
     ck_assert_int_eq(setenv(cases[_i].variable, cases[_i].value, 1), 0);
-    if (cases[_i].want < 0) {
+    if (cases[_i].want == -1) {
         ck_assert_int_eq(read_all(), -EINVAL);
         ck_assert_int_eq(lines, 1);
         ck_assert_ptr_nonnull(strstr(last_line, cases[_i].variable));
@@ -140,7 +164,7 @@ START_TEST(value_is_taken_or_refused)
     }
     ck_assert_int_eq(read_all(), 0);
     memcpy(&got, (char *)&knobs + cases[_i].offset, sizeof(got));
-    ck_assert_int_eq(got, cases[_i].want);
+    ck_assert_int_eq(got, cases[_i].want == -1000 ? -1 : cases[_i].want);
     ck_assert_int_eq(lines, 0);
 }
 END_TEST
@@ -248,6 +272,127 @@ START_TEST(debug_knob_sets_the_level)
 }
 END_TEST
 
+START_TEST(ignored_variable_is_told_once_with_the_reason)
+{
+    static struct gemmar_knobs again;
+    const struct gemmar_ignored *row = &gemmar_ignored_table()[_i];
+
+    ck_assert_ptr_nonnull(row->variable);
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        ck_assert_str_ne(row->variable, gemmar_knob_table()[i].variable);
+    }
+    ck_assert_int_eq(setenv(row->variable, "1", 1), 0);
+    ck_assert_int_eq(read_all(), 0);
+    gemmar_knobs_report_others(&knobs, &logger); /* at level warn it is not told, nor forgotten */
+    ck_assert_int_eq(lines, 0);
+    logger.level = GEMMAR_LOG_INFO;
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(lines, 1);
+    ck_assert_ptr_nonnull(strstr(last_line, row->variable));
+    ck_assert_ptr_nonnull(strstr(last_line, row->reason));
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(gemmar_knobs_read(&again, &logger), 0);
+    logger.level = GEMMAR_LOG_INFO;
+    gemmar_knobs_report_others(&again, &logger);
+    ck_assert_int_eq(lines, 1);
+}
+END_TEST
+
+/* All that NCCL 2.28.9 or 2.30.7 reads, behind NCCL_IB_. */
+static const char *const of_nccl[] = {"ADAPTIVE_ROUTING",
+                                      "ADDR_FAMILY",
+                                      "ADDR_RANGE",
+                                      "AR_THRESHOLD",
+                                      "DATA_DIRECT",
+                                      "DEVICE_PCI_ORDER",
+                                      "DISABLE",
+                                      "ECE_ENABLE",
+                                      "FIFO_TC",
+                                      "GID_INDEX",
+                                      "HCA",
+                                      "MERGE_NICS",
+                                      "MERGE_VFS",
+                                      "MQP_RETRY_ALL",
+                                      "MQP_RETRY_CNT",
+                                      "MQP_RETRY_SLEEP_MSEC",
+                                      "OOO_RQ",
+                                      "PCI_RELAXED_ORDERING",
+                                      "PKEY",
+                                      "PREPOST_RECEIVE_WORK_REQUESTS",
+                                      "QPS_PER_CONNECTION",
+                                      "QUERY_PORT_SPEED",
+                                      "RECEIVER_SIDE_MATCHING_SCHEME",
+                                      "RESILIENCY_PORT_FAILOVER",
+                                      "RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS",
+                                      "RESILIENCY_PORT_FAILOVER_PROBE_DELAY",
+                                      "RESILIENCY_PORT_RECOVERY",
+                                      "RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT",
+                                      "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL",
+                                      "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE",
+                                      "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE",
+                                      "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_TIMEOUT",
+                                      "RESILIENCY_PORT_RECOVERY_ATTEMPTS_MAX",
+                                      "RESILIENCY_PORT_RECOVERY_START_DELAY",
+                                      "RETRY_CNT",
+                                      "RETURN_ASYNC_EVENTS",
+                                      "ROCE_VERSION_NUM",
+                                      "ROUTABLE_FLID_GID_INDEX",
+                                      "SL",
+                                      "SPLIT_DATA_ON_QPS",
+                                      "SUBNET_AWARE_ROUTING",
+                                      "SUBNET_PREFIX_LEN",
+                                      "TC",
+                                      "TIMEOUT",
+                                      "USE_INLINE",
+                                      "WARN_RAIL_LOCAL"};
+
+START_TEST(no_variable_of_nccl_is_unknown)
+{
+    char name[GEMMAR_KNOB_NAME_BYTES];
+
+    logger.level = GEMMAR_LOG_WARN;
+    (void)snprintf(name, sizeof(name), "NCCL_IB_%s", of_nccl[_i]);
+    ck_assert_int_eq(setenv(name, "1", 1), 0);
+    (void)read_all(); /* 1 is no valid value of some */
+    lines = 0;
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(lines, 0);
+}
+END_TEST
+
+START_TEST(unknown_variable_is_a_warning_once)
+{
+    ck_assert_int_eq(setenv("NCCL_IB_TIMOUT", "22", 1), 0);
+    ck_assert_int_eq(setenv("NCCL_IB_EMPTY", "", 1), 0);
+    ck_assert_int_eq(setenv("NCCL_IB_TIMEOUT", "22", 1), 0);
+    ck_assert_int_eq(setenv("NCCL_ALGO", "Ring", 1), 0);
+    write_file(".nccl.conf", "NCCL_IB_TIMOUT=1\nNCCL_BUFFSIZE=8\n");
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(lines, 0);
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(lines, 1);
+    ck_assert_str_eq(last_line, "env: NCCL_IB_TIMOUT is not known and has no effect");
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(lines, 1);
+}
+END_TEST
+
+START_TEST(more_unknown_variables_than_room_are_dropped)
+{
+    char name[2 * GEMMAR_KNOB_NAME_BYTES];
+
+    (void)snprintf(name, sizeof(name), "NCCL_IB_%0*d", GEMMAR_KNOB_NAME_BYTES - 8, 0);
+    ck_assert_int_eq(setenv(name, "1", 1), 0);
+    for (int i = 0; i < GEMMAR_KNOB_OTHERS + 8; i++) {
+        (void)snprintf(name, sizeof(name), "NCCL_IB_X%d", i);
+        ck_assert_int_eq(setenv(name, "1", 1), 0);
+    }
+    ck_assert_int_eq(read_all(), 0);
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(lines, GEMMAR_KNOB_OTHERS);
+}
+END_TEST
+
 START_TEST(log_line_is_cut_at_1023_characters)
 {
     char text[2000];
@@ -262,7 +407,11 @@ END_TEST
 int main(void)
 {
     TCase *tests = tcase_create("all");
+    int ignored = 0;
 
+    while (gemmar_ignored_table()[ignored].variable != NULL) {
+        ignored++;
+    }
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, every_default_parses);
     tcase_add_loop_test(tests, value_is_taken_or_refused, 0,
@@ -274,6 +423,11 @@ int main(void)
     tcase_add_test(tests, every_bad_value_is_told);
     tcase_add_test(tests, long_line_is_one_line);
     tcase_add_test(tests, debug_knob_sets_the_level);
+    tcase_add_loop_test(tests, ignored_variable_is_told_once_with_the_reason, 0, ignored);
+    tcase_add_loop_test(tests, no_variable_of_nccl_is_unknown, 0,
+                        (int)(sizeof(of_nccl) / sizeof(of_nccl[0])));
+    tcase_add_test(tests, unknown_variable_is_a_warning_once);
+    tcase_add_test(tests, more_unknown_variables_than_room_are_dropped);
     tcase_add_test(tests, log_line_is_cut_at_1023_characters);
     return run_suite("env", tests, 60);
 }

@@ -227,12 +227,13 @@ START_TEST(move_that_timed_out_is_tried_again)
 {
     struct gemmar_knobs *knobs = fake_knobs();
     const struct {
-        int failures, error, retries, result, calls;
+        int failures, error, retries, result, calls, all;
     } row[] = {
-        {2, ETIMEDOUT, 2, 0, 4}, /* two failures, then RTR and RTS */
-        {3, ETIMEDOUT, 2, -ETIMEDOUT, 3},
-        {1, ETIMEDOUT, 0, -ETIMEDOUT, 1},
-        {1, EINVAL, 34, -EINVAL, 1}, /* would fail for ever */
+        {2, ETIMEDOUT, 2, 0, 4, 0}, /* two failures, then RTR and RTS */
+        {3, ETIMEDOUT, 2, -ETIMEDOUT, 3, 0},
+        {1, ETIMEDOUT, 0, -ETIMEDOUT, 1, 0},
+        {1, EINVAL, 34, -EINVAL, 1, 0}, /* would fail for ever */
+        {1, EINVAL, 34, 0, 3, 1},       /* NCCL_IB_MQP_RETRY_ALL */
     };
 
     fake_reset();
@@ -241,6 +242,7 @@ START_TEST(move_that_timed_out_is_tried_again)
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         fake_log_clear();
         knobs->ib_mqp_retries = row[i].retries;
+        knobs->ib_mqp_retry_all = row[i].all;
         fake.calls = 0;
         fake.fail_call = 1;
         fake.fail_last = row[i].failures;
