@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static const struct gemmar_knob table[GEMMAR_KNOB_COUNT] = {
@@ -215,6 +216,18 @@ static void note_environment(struct gemmar_knobs *knobs)
     }
 }
 
+/* NCCL has levels below and between these; it takes any letter case and anything else for none. */
+static void follow_nccl(struct gemmar_knobs *knobs)
+{
+    const char *text = knobs->nccl_debug;
+
+    if (strcasecmp(text, "INFO") == 0 || strcasecmp(text, "ABORT") == 0) {
+        knobs->debug = GEMMAR_DEBUG_INFO;
+    } else if (strcasecmp(text, "TRACE") == 0) {
+        knobs->debug = GEMMAR_DEBUG_TRACE;
+    }
+}
+
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
 {
     int rc, bad;
@@ -236,6 +249,9 @@ int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log)
         }
     }
     note_environment(knobs);
+    if (knobs->origin[GEMMAR_KNOB_debug] == GEMMAR_KNOB_DEFAULT) {
+        follow_nccl(knobs);
+    }
     log->level = (enum gemmar_log_level)knobs->debug;
     return rc;
 }

@@ -104,6 +104,8 @@
     X(comm_id, TEXT, "NCCL_COMM_ID", "", 0, 0, "",                                                 \
       "host:port of rank 0; set-up prefers the interface of its subnet")                           \
     X(hostid, TEXT, "NCCL_HOSTID", "", 0, 0, "", "ranks with equal text are one node")             \
+    X(nccl_debug, TEXT, "NCCL_DEBUG", "", 0, 0, "",                                                \
+      "lines to log where GEMMAR_DEBUG is unset: VERSION, WARN, INFO, TRACE")                      \
     X(debug, CHOICE, "GEMMAR_DEBUG", "warn", 0, 0, "none|warn|info|trace", "lines to log")         \
     X(timeout, SECONDS, "GEMMAR_TIMEOUT", "60", 0.001, 86400, "",                                  \
       "seconds to wait for a peer before the communicator breaks")                                 \
@@ -216,7 +218,8 @@ int gemmar_knob_parse(struct gemmar_knobs *knobs, const struct gemmar_knob *knob
 
 /* Defaults, then the file of NCCL_CONF_FILE or ~/.nccl.conf, then what /etc/nccl.conf adds, then
  * the environment. -EINVAL with a logged sentence for each value that is not taken, naming its
- * variable; the others are read all the same. Also sets log->level from GEMMAR_DEBUG. */
+ * variable; the others are read all the same. Also sets log->level, and with it `debug`, from
+ * GEMMAR_DEBUG or else NCCL_DEBUG. */
 int gemmar_knobs_read(struct gemmar_knobs *knobs, struct gemmar_logger *log);
 
 #endif

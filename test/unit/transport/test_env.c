@@ -272,6 +272,37 @@ START_TEST(debug_knob_sets_the_level)
 }
 END_TEST
 
+static const struct {
+    const char *nccl, *own;
+    enum gemmar_debug want;
+} levels[] = {
+    {"VERSION", "", GEMMAR_DEBUG_WARN},    {"WARN", "", GEMMAR_DEBUG_WARN},
+    {"INFO", "", GEMMAR_DEBUG_INFO},       {"info", "", GEMMAR_DEBUG_INFO},
+    {"ABORT", "", GEMMAR_DEBUG_INFO},      {"TRACE", "", GEMMAR_DEBUG_TRACE},
+    {"nonsense", "", GEMMAR_DEBUG_WARN},   {"", "", GEMMAR_DEBUG_WARN},
+    {"TRACE", "warn", GEMMAR_DEBUG_WARN},  {"INFO", "none", GEMMAR_DEBUG_NONE},
+    {"WARN", "trace", GEMMAR_DEBUG_TRACE},
+};
+
+START_TEST(level_follows_nccl_unless_it_is_set)
+{
+    ck_assert_int_eq(setenv("NCCL_DEBUG", levels[_i].nccl, 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_DEBUG", levels[_i].own, 1), 0);
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(knobs.debug, levels[_i].want);
+    ck_assert_int_eq(logger.level, levels[_i].want);
+    ck_assert_int_eq(lines, 0);
+}
+END_TEST
+
+START_TEST(level_of_the_file_counts_too)
+{
+    write_file(".nccl.conf", "NCCL_DEBUG=INFO\n");
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(logger.level, GEMMAR_LOG_INFO);
+}
+END_TEST
+
 START_TEST(ignored_variable_is_told_once_with_the_reason)
 {
     static struct gemmar_knobs again;
@@ -423,6 +454,9 @@ int main(void)
     tcase_add_test(tests, every_bad_value_is_told);
     tcase_add_test(tests, long_line_is_one_line);
     tcase_add_test(tests, debug_knob_sets_the_level);
+    tcase_add_loop_test(tests, level_follows_nccl_unless_it_is_set, 0,
+                        (int)(sizeof(levels) / sizeof(levels[0])));
+    tcase_add_test(tests, level_of_the_file_counts_too);
     tcase_add_loop_test(tests, ignored_variable_is_told_once_with_the_reason, 0, ignored);
     tcase_add_loop_test(tests, no_variable_of_nccl_is_unknown, 0,
                         (int)(sizeof(of_nccl) / sizeof(of_nccl[0])));
