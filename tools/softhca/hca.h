@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "tools/softhca/config.h"
+#include "tools/softhca/cuda.h"
 #include "tools/softhca/fabric.h"
 #include "tools/softhca/fault.h"
 #include "tools/softhca/ring.h"
@@ -42,7 +43,7 @@ struct softhca_pd {
 struct softhca_mr {
     struct ibv_mr mr;
     uint64_t iova;
-    uint8_t *base; // where iova is in this process
+    struct softhca_place base; // where iova is in this process
     unsigned access;
     uint64_t charged; // bytes against RLIMIT_MEMLOCK
     void *map;        // our own mapping of a dma-buf
@@ -295,11 +296,11 @@ static inline struct softhca_rwqe *softhca_rwqe_at(const struct softhca_rq *rq, 
     return (struct softhca_rwqe *)(void *)(rq->slots + n % rq->depth * rq->stride);
 }
 
-// Memory. need: access flags that all must be there. NULL when the key, the protection domain, the
-// bounds or the rights do not fit; else the address of [addr, addr + len) here.
+// Memory. need: access flags that all must be there. -EACCES when the key, the protection domain,
+// the bounds or the rights do not fit; else 0 and the place of [addr, addr + len) here.
 enum softhca_key { SOFTHCA_LKEY, SOFTHCA_RKEY };
-void *softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t key, uint64_t addr,
-                       uint64_t len, unsigned need);
+int softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t key, uint64_t addr,
+                     uint64_t len, unsigned need, struct softhca_place *out_place);
 
 // Completions and events; progress thread or control call, under hca.lock.
 void softhca_cq_push(struct softhca_cq *cq, const struct softhca_cqe *e);
@@ -352,7 +353,8 @@ void softhca_requester_receive(struct softhca_qp *qp, const struct softhca_packe
 void softhca_responder_step(struct softhca_qp *qp);
 void softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packet *p);
 void softhca_responder_flush(struct softhca_qp *qp);
-// Copy len bytes to offset of a scatter list. -1 when an entry does not fit its region.
+// Copy len bytes to offset of a scatter list. -1 when an entry does not fit its region, or the copy
+// failed.
 int softhca_scatter(const struct softhca_qp *qp, const struct ibv_sge *list, uint32_t n,
                     uint32_t offset, const uint8_t *from, uint32_t len);
 int softhca_qp_has_work(const struct softhca_qp *qp);

@@ -151,7 +151,7 @@ static int populate(void *addr, size_t length, unsigned access)
 static int add_mr(struct softhca_mr *mr, struct ibv_pd *pd)
 {
     softhca_lock();
-    int err = charge(mr, (uintptr_t)mr->mr.addr, mr->mr.length);
+    int err = mr->base.gpu ? 0 : charge(mr, (uintptr_t)mr->mr.addr, mr->mr.length);
     if (!err) {
         err = claim_key(mr);
         if (err) {
@@ -165,8 +165,9 @@ static int add_mr(struct softhca_mr *mr, struct ibv_pd *pd)
     return err;
 }
 
+// gpu: the memory is known to be on a device, by its dma-buf.
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                          unsigned access, void *map)
+                          unsigned access, void *map, struct softhca_gpu *gpu)
 {
     struct softhca_mr *mr = NULL;
     int err = softhca_fault_call(SOFTHCA_CALL_REG_MR);
@@ -174,7 +175,13 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     if (!err && ((uintptr_t)addr + length < (uintptr_t)addr || iova + length < iova)) {
         err = EINVAL;
     }
-    err = err ? err : populate(addr, length, access);
+    if (!err && !gpu && !map) {
+        int found = softhca_cuda_find(addr, length, &gpu);
+        err = found < 0 ? -found : found && !softhca_hca->config.peermem ? EFAULT : 0;
+    }
+    if (!err && !gpu) {
+        err = populate(addr, length, access);
+    }
     if (!err && !(mr = calloc(1, sizeof *mr))) {
         err = ENOMEM;
     }
@@ -187,7 +194,7 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     mr->mr.addr = addr;
     mr->mr.length = length;
     mr->iova = iova;
-    mr->base = addr;
+    mr->base = (struct softhca_place){.at = addr, .gpu = gpu};
     mr->access = access;
     mr->map = map;
     err = add_mr(mr, pd);
@@ -202,18 +209,18 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 SOFTHCA_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                                uint64_t iova, unsigned int access)
 {
-    return reg(pd, addr, length, iova, access, NULL);
+    return reg(pd, addr, length, iova, access, NULL, NULL);
 }
 
 SOFTHCA_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-    return reg(pd, addr, length, (uintptr_t)addr, (unsigned)access, NULL);
+    return reg(pd, addr, length, (uintptr_t)addr, (unsigned)access, NULL, NULL);
 }
 
 SOFTHCA_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
                                               uint64_t iova, int access)
 {
-    return reg(pd, addr, length, iova, (unsigned)access, NULL);
+    return reg(pd, addr, length, iova, (unsigned)access, NULL, NULL);
 }
 
 static int is_dmabuf(int fd)
@@ -241,6 +248,15 @@ SOFTHCA_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offs
         errno = is < 0 ? -is : EINVAL;
         return NULL;
     }
+    // The driver exports device memory, but only CUDA can copy it: the region is found by its
+    // address, which programs give as the iova. The descriptor may be closed after this call.
+    struct softhca_gpu *gpu = NULL;
+    void *device = (void *)(uintptr_t)iova;
+    int found = softhca_cuda_find(device, length, &gpu);
+    if (found) {
+        errno = -found;
+        return found < 0 ? NULL : reg(pd, device, length, iova, (unsigned)access, NULL, gpu);
+    }
     uint64_t first = offset & ~(page - 1);
     size_t bytes = length + (offset - first);
     int prot = PROT_READ | (access & IBV_ACCESS_LOCAL_WRITE ? PROT_WRITE : 0);
@@ -248,7 +264,7 @@ SOFTHCA_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offs
     if (map == MAP_FAILED) {
         return NULL; // errno says why
     }
-    struct ibv_mr *mr = reg(pd, map + (offset - first), length, iova, (unsigned)access, map);
+    struct ibv_mr *mr = reg(pd, map + (offset - first), length, iova, (unsigned)access, map, NULL);
     if (!mr) {
         int err = errno;
         (void)munmap(map, bytes);
@@ -269,7 +285,7 @@ SOFTHCA_EXPORT int ibv_dereg_mr(struct ibv_mr *base)
     ((struct softhca_pd *)base->pd)->refs--;
     softhca_unlock();
     if (mr->map) {
-        (void)munmap(mr->map, base->length + (size_t)(mr->base - (uint8_t *)mr->map));
+        (void)munmap(mr->map, base->length + (size_t)(mr->base.at - (uint8_t *)mr->map));
     }
     free(mr);
     return 0;
@@ -279,14 +295,16 @@ SOFTHCA_EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *p
                                 size_t length, int access)
 {
     struct softhca_mr *mr = (struct softhca_mr *)base;
-    if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || !flags || mr->map) {
+    if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || !flags || mr->map || mr->base.gpu) {
         errno = EINVAL;
         return IBV_REREG_MR_ERR_INPUT;
     }
     unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned)access : mr->access;
     void *new_addr = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? addr : base->addr;
     size_t new_length = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? length : base->length;
+    struct softhca_gpu *gpu;
     int err = check_access(new_access);
+    err = err ? err : softhca_cuda_find(new_addr, new_length, &gpu) ? EOPNOTSUPP : 0;
     err = err ? err : populate(new_addr, new_length, new_access);
     if (err) {
         errno = err;
@@ -306,7 +324,7 @@ SOFTHCA_EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *p
         }
         base->addr = new_addr;
         base->length = new_length;
-        mr->base = new_addr;
+        mr->base.at = new_addr;
         mr->iova = (uintptr_t)new_addr;
         mr->access = new_access;
     }
@@ -315,18 +333,20 @@ SOFTHCA_EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *p
     return err ? IBV_REREG_MR_ERR_CMD : 0;
 }
 
-void *softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t key, uint64_t addr,
-                       uint64_t len, unsigned need)
+int softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t key, uint64_t addr,
+                     uint64_t len, unsigned need, struct softhca_place *out_place)
 {
     const struct softhca_mr *mr = (key >> 8) < SOFTHCA_MR_SLOTS ? softhca_hca->mrs[key >> 8] : NULL;
     if (!mr || (kind == SOFTHCA_LKEY ? mr->mr.lkey : mr->mr.rkey) != key || mr->mr.pd != pd ||
         (mr->access & need) != need) {
-        return NULL;
+        return -EACCES;
     }
     if (addr < mr->iova || len > mr->mr.length || addr - mr->iova > mr->mr.length - len) {
-        return NULL;
+        return -EACCES;
     }
-    return mr->base + (addr - mr->iova);
+    out_place->at = mr->base.at + (addr - mr->iova);
+    out_place->gpu = mr->base.gpu;
+    return 0;
 }
 
 SOFTHCA_EXPORT int softhca_query_mr(const struct ibv_mr *base, struct softhca_mr_info *out_info)

@@ -160,12 +160,12 @@ int softhca_scatter(const struct softhca_qp *qp, const struct ibv_sge *list, uin
             continue;
         }
         uint32_t part = list[i].length - offset < len ? list[i].length - offset : len;
-        void *to = softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey,
-                                    list[i].addr + offset, part, IBV_ACCESS_LOCAL_WRITE);
-        if (!to) {
+        struct softhca_place to;
+        if (softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey, list[i].addr + offset,
+                             part, IBV_ACCESS_LOCAL_WRITE, &to) ||
+            softhca_place_write(&to, from, part)) {
             return -1;
         }
-        softhca_dma_write(to, from, part);
         from += part;
         len -= part;
         offset = 0;
@@ -187,12 +187,12 @@ static int gather(const struct softhca_qp *qp, struct softhca_wqe *w, uint32_t o
             continue;
         }
         uint32_t part = list[i].length - offset < len ? list[i].length - offset : len;
-        const void *from = softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey,
-                                            list[i].addr + offset, part, 0);
-        if (!from) {
+        struct softhca_place from;
+        if (softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey, list[i].addr + offset,
+                             part, 0, &from) ||
+            softhca_place_read(to, &from, part)) {
             return -1;
         }
-        softhca_dma_read(to, from, part);
         to += part;
         len -= part;
         offset = 0;
@@ -268,9 +268,10 @@ static uint32_t check_local(const struct softhca_qp *qp, struct softhca_wqe *w)
     }
     const struct ibv_sge *list = list_of(w);
     for (uint32_t i = 0; i < w->num_sge; i++) {
+        struct softhca_place to;
         if (list[i].length &&
-            !softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey, list[i].addr,
-                              list[i].length, IBV_ACCESS_LOCAL_WRITE)) {
+            softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey, list[i].addr,
+                             list[i].length, IBV_ACCESS_LOCAL_WRITE, &to)) {
             return IBV_WC_LOC_PROT_ERR;
         }
     }

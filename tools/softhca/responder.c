@@ -113,22 +113,23 @@ static void message_done(struct softhca_qp *qp)
     qp->in_off = 0;
 }
 
-static void *reach(const struct softhca_qp *qp, const struct softhca_packet *p, uint32_t offset,
-                   uint32_t len, unsigned need)
+static int reach(const struct softhca_qp *qp, const struct softhca_packet *p, uint32_t offset,
+                 uint32_t len, unsigned need, struct softhca_place *out_place)
 {
     return softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_RKEY, p->rkey, p->remote_addr + offset, len,
-                            need);
+                            need, out_place);
 }
 
 static void write_packet(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     int imm = (p->flags & SOFTHCA_FLAG_IMM) != 0;
+    struct softhca_place to;
     if (p->offset == 0) {
         if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
             reject(qp, SOFTHCA_NAK_INVALID);
             return;
         }
-        if (p->total && !reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_WRITE)) {
+        if (p->total && reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_WRITE, &to)) {
             reject(qp, SOFTHCA_NAK_ACCESS);
             return;
         }
@@ -138,12 +139,14 @@ static void write_packet(struct softhca_qp *qp, const struct softhca_packet *p)
         }
     }
     if (p->length) {
-        void *to = reach(qp, p, p->offset, p->length, IBV_ACCESS_REMOTE_WRITE);
-        if (!to) { // deregistered in the middle of the message
-            reject(qp, SOFTHCA_NAK_ACCESS);
+        if (reach(qp, p, p->offset, p->length, IBV_ACCESS_REMOTE_WRITE, &to)) {
+            reject(qp, SOFTHCA_NAK_ACCESS); // deregistered in the middle of the message
             return;
         }
-        softhca_dma_write(to, p + 1, p->length);
+        if (softhca_place_write(&to, p + 1, p->length)) {
+            reject(qp, SOFTHCA_NAK_OPERATION);
+            return;
+        }
     }
     qp->in_off += p->length;
     if (qp->in_off < p->total) {
@@ -223,7 +226,8 @@ static void owe(struct softhca_qp *qp, const struct softhca_answer *a)
 
 static int read_allowed(struct softhca_qp *qp, const struct softhca_packet *p)
 {
-    return !p->total || reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_READ) != NULL;
+    struct softhca_place from;
+    return !p->total || reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_READ, &from) == 0;
 }
 
 static void owe_read(struct softhca_qp *qp, const struct softhca_packet *p, uint32_t is_repeat)
@@ -262,6 +266,20 @@ static uint64_t execute_atomic(uint64_t *word, const struct softhca_packet *p)
     return seen;
 }
 
+// Atomic among the NICs' accesses only: they are all ours. 0 or a negative errno.
+static int atomic_at(const struct softhca_place *place, const struct softhca_packet *p,
+                     uint64_t *out_seen)
+{
+    if (!place->gpu) {
+        *out_seen = execute_atomic((uint64_t *)(void *)place->at, p);
+        return 0;
+    }
+    uint64_t word = 0;
+    int err = softhca_place_read(&word, place, sizeof word);
+    *out_seen = err ? 0 : execute_atomic(&word, p);
+    return err ? err : softhca_place_write(place, &word, sizeof word);
+}
+
 static void atomic_packet(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->remote_addr & 7) ||
@@ -269,12 +287,16 @@ static void atomic_packet(struct softhca_qp *qp, const struct softhca_packet *p)
         reject(qp, SOFTHCA_NAK_INVALID);
         return;
     }
-    uint64_t *word = reach(qp, p, 0, 8, IBV_ACCESS_REMOTE_ATOMIC);
-    if (!word || ((uintptr_t)word & 7)) {
+    struct softhca_place word;
+    if (reach(qp, p, 0, 8, IBV_ACCESS_REMOTE_ATOMIC, &word) || ((uintptr_t)word.at & 7)) {
         reject(qp, SOFTHCA_NAK_ACCESS);
         return;
     }
-    struct softhca_answer a = {.addr = execute_atomic(word, p), .psn = p->psn};
+    struct softhca_answer a = {.psn = p->psn};
+    if (atomic_at(&word, p, &a.addr)) {
+        reject(qp, SOFTHCA_NAK_OPERATION);
+        return;
+    }
     uint32_t keep = qp->atomic_next++ % SOFTHCA_MAX_RD_ATOM;
     qp->atomics[keep].psn = p->psn;
     qp->atomics[keep].valid = 1;
@@ -373,15 +395,15 @@ static int answer(struct softhca_qp *qp, struct softhca_answer *a, uint32_t *bud
     p->offset = a->offset;
     p->operand = a->addr;
     if (part) {
-        const void *from = softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_RKEY, a->rkey,
-                                            a->addr + a->offset, part, IBV_ACCESS_REMOTE_READ);
-        if (!from) { // deregistered in the middle of the message
+        struct softhca_place from;
+        int gone = softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_RKEY, a->rkey, a->addr + a->offset,
+                                    part, IBV_ACCESS_REMOTE_READ, &from);
+        if (gone || softhca_place_read(p + 1, &from, part)) {
             uint32_t psn = a->psn;
-            reject(qp, SOFTHCA_NAK_ACCESS);
+            reject(qp, gone ? SOFTHCA_NAK_ACCESS : SOFTHCA_NAK_OPERATION);
             qp->nak_psn = psn;
             return 0;
         }
-        softhca_dma_read(p + 1, from, part);
     }
     softhca_packet_end(qp, p);
     a->offset += part;

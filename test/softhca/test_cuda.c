@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA memory behind registrations. Runs with the real driver and a GPU, or with fake_cuda.c, which
+// also delays and fails copies.
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "test/softhca/harness.h"
+#include "tools/softhca/softhca.h"
+
+#define BYTES (1u << 20)
+
+static struct {
+    int (*init)(unsigned);
+    int (*retain)(void **, int);
+    int (*set)(void *);
+    int (*alloc)(uint64_t *, size_t);
+    int (*free)(uint64_t);
+    int (*copy)(uint64_t, uint64_t, size_t);
+    void (*delay)(unsigned); // of the fake, like all below
+    void (*break_copy)(unsigned);
+    uint64_t (*copies)(void);
+    int (*descriptor)(uint64_t);
+} cu;
+
+static void find(void *lib, const char *name, void *out, int needed)
+{
+    void *at = dlsym(lib, name);
+    ck_assert_msg(at || !needed, "no %s", name);
+    memcpy(out, &at, sizeof at);
+}
+
+// In the process that uses it: CUDA does not survive a fork.
+static void cuda_start(void)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL;
+    ck_assert_msg(lib != NULL, "%s", dlerror());
+    find(lib, "cuInit", &cu.init, 1);
+    find(lib, "cuDevicePrimaryCtxRetain", &cu.retain, 1);
+    find(lib, "cuCtxSetCurrent", &cu.set, 1);
+    find(lib, "cuMemAlloc_v2", &cu.alloc, 1);
+    find(lib, "cuMemFree_v2", &cu.free, 1);
+    find(lib, "cuMemcpy", &cu.copy, 1);
+    find(lib, "fake_cuda_delay", &cu.delay, 0);
+    find(lib, "fake_cuda_fail", &cu.break_copy, 0);
+    find(lib, "fake_cuda_copies", &cu.copies, 0);
+    find(lib, "fake_cuda_descriptor", &cu.descriptor, 0);
+    ck_assert_int_eq(cu.init(0), 0);
+    ck_assert_int_eq(cu.retain(&context, 0), 0);
+    ck_assert_int_eq(cu.set(context), 0);
+}
+
+static uint8_t *device_alloc(size_t bytes)
+{
+    uint64_t addr = 0;
+    ck_assert_int_eq(cu.alloc(&addr, bytes), 0);
+    return (uint8_t *)(uintptr_t)addr;
+}
+
+static void device_free(void *p)
+{
+    ck_assert_int_eq(cu.free((uintptr_t)p), 0);
+}
+
+// To or from the device; either may be host memory.
+static void device_copy(void *to, const void *from, size_t bytes)
+{
+    ck_assert_int_eq(cu.copy((uintptr_t)to, (uintptr_t)from, bytes), 0);
+}
+
+static void fill(uint8_t *p, size_t bytes, unsigned seed)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        p[i] = (uint8_t)(seed * 131u + i * 7u + (i >> 8));
+    }
+}
+
+// One end with a region in host memory and one on the device; use chooses which one the harness's
+// posts name.
+struct both {
+    struct side side;
+    uint8_t *host, *device;
+    struct ibv_mr *host_mr, *device_mr;
+};
+
+static void both_open(struct both *b, struct ibv_context *ctx)
+{
+    struct side_options o = {.bytes = BYTES};
+    harness_side_open(&b->side, ctx, &o);
+    b->host = b->side.buf;
+    b->host_mr = b->side.mr;
+    b->device = device_alloc(BYTES);
+    b->device_mr = ibv_reg_mr(b->side.pd, b->device, BYTES, ALL_ACCESS);
+    ck_assert_ptr_nonnull(b->device_mr);
+}
+
+static void use(struct both *b, int device)
+{
+    b->side.buf = device ? b->device : b->host;
+    b->side.mr = device ? b->device_mr : b->host_mr;
+}
+
+static void both_close(struct both *b)
+{
+    use(b, 0);
+    ck_assert_int_eq(ibv_dereg_mr(b->device_mr), 0);
+    harness_side_close(&b->side);
+    device_free(b->device);
+}
+
+static void both_set(struct both *b, int device, size_t offset, const uint8_t *data, size_t bytes)
+{
+    if (device) {
+        device_copy(b->device + offset, data, bytes);
+    } else {
+        memcpy(b->host + offset, data, bytes);
+    }
+}
+
+static void both_expect(struct both *b, int device, size_t offset, const uint8_t *data,
+                        size_t bytes)
+{
+    uint8_t *seen = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(seen);
+    if (device) {
+        device_copy(seen, b->device + offset, bytes);
+    } else {
+        memcpy(seen, b->host + offset, bytes);
+    }
+    ck_assert_mem_eq(seen, data, bytes);
+    free(seen);
+}
+
+static struct both a, b;
+
+static void loop_open(void)
+{
+    cuda_start();
+    struct ibv_context *ctx = harness_open();
+    both_open(&a, ctx);
+    both_open(&b, ctx);
+    struct address to_a = harness_address(&a.side), to_b = harness_address(&b.side);
+    harness_connect(&a.side, &to_b, NULL);
+    harness_connect(&b.side, &to_a, NULL);
+}
+
+static void loop_close(void)
+{
+    struct ibv_context *ctx = a.side.ctx;
+    both_close(&a);
+    both_close(&b);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+
+START_TEST(device_memory_is_registered_and_not_charged)
+{
+    loop_open();
+    struct softhca_mr_info info;
+    int (*query)(const struct ibv_mr *, struct softhca_mr_info *);
+    find(RTLD_DEFAULT, "softhca_query_mr", &query, 1);
+    ck_assert_int_eq(query(b.device_mr, &info), 0);
+    ck_assert_uint_eq(info.charged_bytes, 0);
+    ck_assert_ptr_null(ibv_reg_mr(a.side.pd, a.device + BYTES - 8, 1ull << 40, ALL_ACCESS));
+    ck_assert_int_eq(errno, EFAULT);
+    ck_assert_int_ne(ibv_rereg_mr(a.host_mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, a.device, 64,
+                                  ALL_ACCESS),
+                     0);
+    loop_close();
+}
+END_TEST
+
+START_TEST(without_peer_memory_only_a_dmabuf_is_registered)
+{
+    (void)setenv("SOFTHCA_PEERMEM", "0", 1);
+    (void)setenv("SOFTHCA_DMABUF", "2", 1); // the fake's descriptors are no dma-bufs
+    cuda_start();
+    if (!cu.descriptor) {
+        return;
+    }
+    struct ibv_context *ctx = harness_open();
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    uint8_t *device = device_alloc(BYTES);
+    ck_assert_ptr_null(ibv_reg_mr(pd, device, BYTES, ALL_ACCESS));
+    ck_assert_int_eq(errno, EFAULT);
+    int fd = cu.descriptor((uintptr_t)device);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, (uintptr_t)device + 64, fd, ALL_ACCESS));
+    ck_assert_int_eq(errno, EINVAL); // another place in the page
+    struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, 0, BYTES, (uintptr_t)device, fd, ALL_ACCESS);
+    ck_assert_ptr_nonnull(mr);
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+    ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+    device_free(device);
+}
+END_TEST
+
+START_TEST(a_dmabuf_is_written_after_its_descriptor_was_closed)
+{
+    (void)setenv("SOFTHCA_DMABUF", "2", 1);
+    loop_open();
+    if (cu.descriptor) {
+        uint8_t data[8192];
+        int fd = cu.descriptor((uintptr_t)b.device);
+        struct ibv_mr *mr = ibv_reg_dmabuf_mr(b.side.pd, 4096, 8192, (uintptr_t)b.device + 4096, fd,
+                                              ALL_ACCESS);
+        ck_assert_ptr_nonnull(mr);
+        ck_assert_int_eq(close(fd), 0);
+        fill(data, sizeof data, 1);
+        both_set(&a, 0, 0, data, sizeof data);
+        struct address to = {.rkey = mr->rkey, .addr = (uintptr_t)b.device + 4096};
+        ck_assert_int_eq(
+            harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, sizeof data, &to, 0), 0);
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, 1);
+        both_expect(&b, 1, 4096, data, sizeof data);
+        ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+    }
+    loop_close();
+}
+END_TEST
+
+static const uint32_t sizes[] = {1, 7, 8, 64, 65, 4095, 65536, 65543, 300001, 1000000};
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+// From and to each kind of memory; what lies around the bytes must not change.
+static void transfers(enum ibv_wr_opcode op)
+{
+    uint8_t *data = malloc(BYTES), *before = malloc(BYTES);
+    ck_assert(data && before);
+    loop_open();
+    for (unsigned kinds = 0; kinds < 4; kinds++) {
+        int from = kinds & 1, to = kinds >> 1;
+        for (unsigned i = 0; i < SIZES; i++) {
+            uint32_t n = sizes[i], src = i % 3 * 5, dst = 16 + i % 5 * 3;
+            fill(data, n, i + kinds);
+            fill(before, BYTES, 99 + i);
+            both_set(&a, op == IBV_WR_RDMA_READ ? to : from, 0, before, BYTES);
+            both_set(&b, op == IBV_WR_RDMA_READ ? from : to, 0, before, BYTES);
+            use(&a, op == IBV_WR_RDMA_READ ? to : from);
+            use(&b, op == IBV_WR_RDMA_READ ? from : to);
+            struct address to_b = harness_address(&b.side);
+            struct both *taker = op == IBV_WR_RDMA_READ ? &a : &b;
+            size_t at = op == IBV_WR_RDMA_READ ? src : dst;
+            both_set(op == IBV_WR_RDMA_READ ? &b : &a, from, op == IBV_WR_RDMA_READ ? dst : src,
+                     data, n);
+            if (op == IBV_WR_SEND) {
+                ck_assert_int_eq(harness_post_recv(&b.side, 8, dst, n), 0);
+            }
+            ck_assert_int_eq(harness_post_send(&a.side, op, 7, src, n,
+                                               op == IBV_WR_SEND ? NULL : &to_b, dst),
+                             0);
+            if (op == IBV_WR_SEND) { // the receive's completion says that the data is there
+                ck_assert_uint_eq(harness_expect(&b.side, IBV_WC_SUCCESS, 8).byte_len, n);
+                both_expect(taker, to, at, data, n);
+            }
+            (void)harness_expect(&a.side, IBV_WC_SUCCESS, 7);
+            both_expect(taker, to, at, data, n);
+            both_expect(taker, to, 0, before, at);
+            both_expect(taker, to, at + n, before + at + n, 16);
+        }
+    }
+    loop_close();
+    free(data);
+    free(before);
+}
+
+START_TEST(writes_are_exact)
+{
+    transfers(IBV_WR_RDMA_WRITE);
+}
+END_TEST
+
+START_TEST(reads_are_exact)
+{
+    transfers(IBV_WR_RDMA_READ);
+}
+END_TEST
+
+START_TEST(sends_are_exact)
+{
+    transfers(IBV_WR_SEND);
+}
+END_TEST
+
+START_TEST(atomics_change_device_memory)
+{
+    loop_open();
+    uint64_t word = 40;
+    both_set(&b, 1, 64, (const uint8_t *)&word, sizeof word);
+    for (int device = 0; device < 2; device++) { // the result comes to host and device memory
+        use(&a, device);
+        use(&b, 1);
+        struct address to = harness_address(&b.side);
+        ck_assert_int_eq(
+            harness_post_send(&a.side, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 128, 8, &to, 64), 0);
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, 1);
+        word = 40 + (unsigned)device;
+        both_expect(&a, device, 128, (const uint8_t *)&word, sizeof word);
+    }
+    word = 42;
+    both_expect(&b, 1, 64, (const uint8_t *)&word, sizeof word);
+    loop_close();
+}
+END_TEST
+
+// Data to the device, then a stamp to host memory: who sees the stamp finds the data.
+START_TEST(a_stamp_comes_after_its_data)
+{
+    loop_open();
+    if (cu.delay) {
+        cu.delay(3000);
+    }
+    uint8_t *data = malloc(BYTES);
+    ck_assert_ptr_nonnull(data);
+    uint64_t *stamp = (uint64_t *)(void *)(b.host + 4096);
+    for (uint64_t round = 1; round <= 10; round++) {
+        uint32_t n = round % 2 ? 200000 : 512;
+        fill(data, n, (unsigned)round);
+        both_set(&a, (int)(round & 1), 0, data, n);
+        both_set(&a, 0, BYTES - 8, (const uint8_t *)&round, 8);
+        use(&a, (int)(round & 1));
+        use(&b, 1);
+        struct address to = harness_address(&b.side);
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, n, &to, 64), 0);
+        use(&a, 0);
+        use(&b, 0);
+        to = harness_address(&b.side);
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 2, BYTES - 8, 8, &to, 4096),
+                         0);
+        uint64_t end = harness_ms() + DEADLINE_MS;
+        while (__atomic_load_n(stamp, __ATOMIC_ACQUIRE) != round) {
+            ck_assert_uint_lt(harness_ms(), end);
+            (void)sched_yield();
+        }
+        both_expect(&b, 1, 64, data, n);
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, 1);
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, 2);
+    }
+    free(data);
+    loop_close();
+}
+END_TEST
+
+START_TEST(an_immediate_comes_after_its_data)
+{
+    loop_open();
+    if (cu.delay) {
+        cu.delay(3000);
+    }
+    uint8_t data[5000];
+    for (unsigned round = 0; round < 10; round++) {
+        fill(data, sizeof data, round);
+        both_set(&a, (int)(round & 1), 0, data, sizeof data);
+        use(&a, (int)(round & 1));
+        use(&b, 1);
+        struct address to = harness_address(&b.side);
+        ck_assert_int_eq(harness_post_recv(&b.side, 5, 0, 0), 0);
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE_WITH_IMM, 6, 0, sizeof data,
+                                           &to, 256 * round),
+                         0);
+        ck_assert_uint_eq(harness_expect(&b.side, IBV_WC_SUCCESS, 5).imm_data, 6);
+        both_expect(&b, 1, 256 * round, data, sizeof data);
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, 6);
+    }
+    loop_close();
+}
+END_TEST
+
+START_TEST(a_failed_copy_breaks_the_connection)
+{
+    loop_open();
+    if (cu.break_copy) {
+        use(&b, 1);
+        struct address to = harness_address(&b.side);
+        cu.break_copy(2);
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, 200000, &to, 0), 0);
+        (void)harness_expect(&a.side, IBV_WC_REM_OP_ERR, 1);
+    }
+    loop_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda");
+    TCase *t = tcase_create("cuda");
+    tcase_add_checked_fixture(t, harness_setup, harness_teardown);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, device_memory_is_registered_and_not_charged);
+    tcase_add_test(t, without_peer_memory_only_a_dmabuf_is_registered);
+    tcase_add_test(t, a_dmabuf_is_written_after_its_descriptor_was_closed);
+    tcase_add_test(t, writes_are_exact);
+    tcase_add_test(t, reads_are_exact);
+    tcase_add_test(t, sends_are_exact);
+    tcase_add_test(t, atomics_change_device_memory);
+    tcase_add_test(t, a_stamp_comes_after_its_data);
+    tcase_add_test(t, an_immediate_comes_after_its_data);
+    tcase_add_test(t, a_failed_copy_breaks_the_connection);
+    suite_add_tcase(suite, t);
+    return harness_main(suite);
+}

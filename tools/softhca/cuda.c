@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds CUDA memory and moves it through pinned staging memory.
+#include "tools/softhca/cuda.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/softhca/config.h"
+#include "tools/softhca/cuda_driver.h"
+#include "tools/softhca/sync.h"
+
+struct softhca_gpu {
+    const struct softhca_cuda_driver *cu;
+    void *context;
+    void *stream;   // our own, so that it waits for no work of the program
+    uint8_t *stage; // SOFTHCA_CUDA_BYTES, pinned; progress thread
+    struct softhca_gpu *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct softhca_gpu *gpus; // under lock; entries live as long as the process
+
+static int fail(const struct softhca_cuda_driver *cu, const char *what, int error)
+{
+    const char *text = NULL;
+    (void)cu->error_string(error, &text); // text stays NULL for an unknown number
+    softhca_log("softhca: cuda: %s: %s (%d)", what, text ? text : "unknown error", error);
+    return -EIO;
+}
+
+static int enter(const struct softhca_gpu *gpu)
+{
+    static _Thread_local int relaxed;
+    if (!relaxed) { // a capture of the program in another thread must not forbid our copies
+        int mode = SOFTHCA_CUDA_CAPTURE_RELAXED;
+        (void)gpu->cu->capture_mode(&mode); // fails for no valid mode
+        relaxed = 1;
+    }
+    int error = gpu->cu->push(gpu->context);
+    return error ? fail(gpu->cu, "cannot enter the context", error) : 0;
+}
+
+static void leave(const struct softhca_gpu *gpu)
+{
+    void *context;
+    (void)gpu->cu->pop(&context); // what enter pushed
+}
+
+static int make_resources(struct softhca_gpu *gpu)
+{
+    int mode = SOFTHCA_CUDA_CAPTURE_RELAXED;
+    (void)gpu->cu->capture_mode(&mode); // the caller's thread gets its own mode back below
+    int error = gpu->cu->push(gpu->context);
+    if (error) {
+        (void)gpu->cu->capture_mode(&mode);
+        return fail(gpu->cu, "cannot enter the context", error);
+    }
+    void *stage = NULL;
+    error = gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
+    if (!error) {
+        error = gpu->cu->host_alloc(&stage, SOFTHCA_CUDA_BYTES, SOFTHCA_CUDA_HOST_PORTABLE);
+    }
+    gpu->stage = stage;
+    leave(gpu);
+    (void)gpu->cu->capture_mode(&mode);
+    return error ? fail(gpu->cu, "cannot make a stream and staging memory", error) : 0;
+}
+
+// Under lock.
+static struct softhca_gpu *gpu_of(const struct softhca_cuda_driver *cu, void *context)
+{
+    for (struct softhca_gpu *g = gpus; g; g = g->next) {
+        if (g->context == context) {
+            return g;
+        }
+    }
+    struct softhca_gpu *g = calloc(1, sizeof *g);
+    if (!g) {
+        return NULL;
+    }
+    g->cu = cu;
+    g->context = context;
+    if (make_resources(g)) {
+        free(g);
+        return NULL;
+    }
+    g->next = gpus;
+    gpus = g;
+    return g;
+}
+
+static int is_device(const struct softhca_cuda_driver *cu, uint64_t addr)
+{
+    unsigned type = 0, managed = 0;
+    return !cu->pointer_attribute(&type, SOFTHCA_CUDA_POINTER_MEMORY_TYPE, addr) &&
+           type == SOFTHCA_CUDA_MEMORY_DEVICE &&
+           !(cu->pointer_attribute(&managed, SOFTHCA_CUDA_POINTER_IS_MANAGED, addr) == 0 &&
+             managed); // managed memory is reached through its host address
+}
+
+// The context that an address belongs to. Memory made by cuMemCreate belongs to none: there it is
+// the one of the runtime.
+static int context_of(const struct softhca_cuda_driver *cu, uint64_t addr, void **out_context)
+{
+    void *context = NULL;
+    int device = 0;
+    if (cu->pointer_attribute(&context, SOFTHCA_CUDA_POINTER_CONTEXT, addr) || !context) {
+        int error = cu->pointer_attribute(&device, SOFTHCA_CUDA_POINTER_DEVICE, addr);
+        error = error ? error : cu->retain_context(&context, device);
+        if (error) {
+            return fail(cu, "cannot find the context of a registered address", error);
+        }
+    }
+    *out_context = context;
+    return 0;
+}
+
+int softhca_cuda_find(const void *addr, size_t len, struct softhca_gpu **out_gpu)
+{
+    const struct softhca_cuda_driver *cu = softhca_cuda_driver();
+    uint64_t first = (uintptr_t)addr;
+    if (!cu || !len || !is_device(cu, first)) {
+        return 0;
+    }
+    if (!is_device(cu, first + len - 1)) {
+        softhca_log("softhca: cuda: %p is device memory, but not all of the %zu bytes from there",
+                    addr, len);
+        return -EFAULT;
+    }
+    void *context;
+    int err = context_of(cu, first, &context);
+    if (err) {
+        return err;
+    }
+    (void)pthread_mutex_lock(&lock);
+    struct softhca_gpu *gpu = gpu_of(cu, context);
+    (void)pthread_mutex_unlock(&lock);
+    if (!gpu) {
+        return -ENOMEM;
+    }
+    *out_gpu = gpu;
+    return 1;
+}
+
+static int copy(struct softhca_gpu *gpu, const void *to, const void *from, uint64_t len)
+{
+    int err = enter(gpu);
+    if (err) {
+        return err;
+    }
+    int error = gpu->cu->copy((uintptr_t)to, (uintptr_t)from, len, gpu->stream);
+    error = error ? error : gpu->cu->stream_wait(gpu->stream);
+    leave(gpu);
+    return error ? fail(gpu->cu, "a copy failed", error) : 0;
+}
+
+int softhca_cuda_write(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len)
+{
+    memcpy(gpu->stage, from, len);
+    return copy(gpu, to, gpu->stage, len);
+}
+
+int softhca_cuda_read(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len)
+{
+    int err = copy(gpu, gpu->stage, from, len);
+    if (!err) {
+        memcpy(to, gpu->stage, len);
+    }
+    return err;
+}
+
+int softhca_place_write(const struct softhca_place *to, const void *from, uint64_t len)
+{
+    if (to->gpu && len) {
+        return softhca_cuda_write(to->gpu, to->at, from, len);
+    }
+    softhca_dma_write(to->at, from, len);
+    return 0;
+}
+
+int softhca_place_read(void *to, const struct softhca_place *from, uint64_t len)
+{
+    if (from->gpu && len) {
+        return softhca_cuda_read(from->gpu, to, from->at, len);
+    }
+    softhca_dma_read(to, from->at, len);
+    return 0;
+}

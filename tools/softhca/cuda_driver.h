@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few calls of the CUDA driver that softhca needs, restated so that it builds without CUDA.
+#ifndef GEMMAR_SOFTHCA_CUDA_DRIVER_H
+#define GEMMAR_SOFTHCA_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { // CUresult
+    SOFTHCA_CUDA_SUCCESS = 0,
+    SOFTHCA_CUDA_NOT_READY = 600
+};
+enum { // CUpointer_attribute and CUmemorytype
+    SOFTHCA_CUDA_POINTER_CONTEXT = 1,
+    SOFTHCA_CUDA_POINTER_MEMORY_TYPE = 2,
+    SOFTHCA_CUDA_POINTER_IS_MANAGED = 8,
+    SOFTHCA_CUDA_POINTER_DEVICE = 9,
+    SOFTHCA_CUDA_MEMORY_DEVICE = 2
+};
+enum { // CUstream_flags, CUmemhostalloc_flags, CUstreamCaptureMode
+    SOFTHCA_CUDA_STREAM_NON_BLOCKING = 1,
+    SOFTHCA_CUDA_HOST_PORTABLE = 1,
+    SOFTHCA_CUDA_CAPTURE_RELAXED = 2
+};
+
+// CALL(field, symbol in libcuda.so.1, arguments). Pointers on the device are 64-bit numbers.
+#define SOFTHCA_CUDA_CALLS(CALL)                                                                   \
+    CALL(pointer_attribute, cuPointerGetAttribute, (void *out, int attribute, uint64_t addr))      \
+    CALL(retain_context, cuDevicePrimaryCtxRetain, (void **out, int device))                       \
+    CALL(push, cuCtxPushCurrent_v2, (void *context))                                               \
+    CALL(pop, cuCtxPopCurrent_v2, (void **out))                                                    \
+    CALL(stream_create, cuStreamCreate, (void **out, unsigned flags))                              \
+    CALL(stream_wait, cuStreamSynchronize, (void *stream))                                         \
+    CALL(copy, cuMemcpyAsync, (uint64_t to, uint64_t from, size_t len, void *stream))              \
+    CALL(host_alloc, cuMemHostAlloc, (void **out, size_t len, unsigned flags))                     \
+    CALL(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                             \
+    CALL(error_string, cuGetErrorString, (int error, const char **out))
+
+struct softhca_cuda_driver {
+#define FIELD(field, symbol, arguments) int(*field) arguments;
+    SOFTHCA_CUDA_CALLS(FIELD)
+#undef FIELD
+};
+
+// Any thread. NULL while the program has not loaded libcuda.so.1, or when a call is missing.
+const struct softhca_cuda_driver *softhca_cuda_driver(void);
+
+#endif
