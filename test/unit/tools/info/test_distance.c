@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// PCIe distance, in NCCL's terms.
+#include "test/unit/tools/tap.h"
+#include "tools/gemmar_info/distance.h"
+
+#define ROOT   "/sys/devices/pci0000:15/0000:15:01.0"
+#define SWITCH ROOT "/0000:16:00.0"
+
+static const char *between(const char *a, int numa_a, const char *b, int numa_b)
+{
+    const char *there = gemmar_info_distance_name(gemmar_info_distance(a, numa_a, b, numa_b));
+    const char *back = gemmar_info_distance_name(gemmar_info_distance(b, numa_b, a, numa_a));
+
+    ck_assert_str_eq(there, back);
+    return there;
+}
+
+START_TEST(one_switch_is_pix)
+{
+    ck_assert_str_eq(
+        between(SWITCH "/0000:17:00.0/0000:18:00.0", 0, SWITCH "/0000:17:01.0/0000:19:00.0", 0),
+        "PIX");
+    /* functions of one device below a root port */
+    ck_assert_str_eq(between(ROOT "/0000:16:00.0", 0, ROOT "/0000:16:00.1", 0), "PIX");
+}
+END_TEST
+
+START_TEST(two_switches_are_pxb)
+{
+    ck_assert_str_eq(between(SWITCH "/0000:17:00.0/0000:18:00.0", 0,
+                             SWITCH "/0000:17:01.0/0000:19:00.0/0000:1a:00.0/0000:1b:00.0", 0),
+                     "PXB");
+}
+END_TEST
+
+START_TEST(host_bridges_and_nodes)
+{
+    const char *a = SWITCH "/0000:17:00.0/0000:18:00.0";
+
+    ck_assert_str_eq(between(a, 0, "/sys/devices/pci0000:15/0000:15:02.0/0000:1c:00.0", 0), "PHB");
+    ck_assert_str_eq(between(a, 0, "/sys/devices/pci0000:27/0000:27:01.0/0000:28:00.0", 0), "NODE");
+    ck_assert_str_eq(between(a, 0, "/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0", 1), "SYS");
+    ck_assert_str_eq(between(a, -1, "/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0", -1),
+                     "SYS");
+    /* the domain counts: 0000:15 is not 0001:15 */
+    ck_assert_str_eq(between(a, 0, "/sys/devices/pci0001:15/0001:15:01.0/0001:16:00.0", 1), "SYS");
+}
+END_TEST
+
+START_TEST(hidden_paths_are_not_guessed)
+{
+    ck_assert_str_eq(between(SWITCH, 0, "", 0), "?");
+    ck_assert_str_eq(between("/sys/devices/virtual/infiniband/rxe0", 0, SWITCH, 0), "?");
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {one_switch_is_pix, two_switches_are_pxb, host_bridges_and_nodes,
+                                  hidden_paths_are_not_guessed, NULL};
+
+    return tap_run("distance", tests);
+}

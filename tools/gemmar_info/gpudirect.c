@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sections "gpudirect" and "distances": by which route a NIC reaches GPU memory, and how far it is.
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tools/gemmar_info/distance.h"
+#include "tools/gemmar_info/doctor.h"
+
+/* Modules that let a NIC take GPU memory by its address, and where each shows itself. */
+static bool find_peer_memory(const struct gemmar_info *d, char *text, size_t bytes)
+{
+    static const char *const places[] = {"/sys/kernel/mm/memory_peers/*/version",
+                                         "/sys/kernel/memory_peers/*/version",
+                                         "/sys/module/nvidia_peermem/version",
+                                         "/sys/module/nv_peer_mem/version",
+                                         "/sys/module/nvidia_peermem",
+                                         "/sys/module/nv_peer_mem"};
+    char pattern[1024], version[64];
+    size_t skip = strlen(d->root);
+    bool have = false;
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !have; i++) {
+        glob_t found;
+
+        (void)snprintf(pattern, sizeof(pattern), "%s%s", d->root, places[i]);
+        if (glob(pattern, 0, NULL, &found) != 0) {
+            continue;
+        }
+        have = true;
+        (void)gemmar_info_read_line(d, found.gl_pathv[0] + skip, version, sizeof(version));
+        (void)snprintf(text, bytes, "%s%s%s", found.gl_pathv[0] + skip,
+                       version[0] != '\0' ? ", version " : "", version);
+        globfree(&found);
+    }
+    return have;
+}
+
+/* -1 when no driver tells. */
+static int any_gpu_dmabuf(const struct gemmar_info *d)
+{
+    int have = -1;
+
+    for (int i = 0; i < d->gpus; i++) {
+        have = d->gpu[i].dmabuf > have ? d->gpu[i].dmabuf : have;
+    }
+    return have;
+}
+
+static void tell_routes(struct gemmar_info *d, bool peer)
+{
+    struct gemmar_info_report *r = &d->report;
+    int gpu_dmabuf = any_gpu_dmabuf(d);
+
+    for (int i = 0; i < d->ports; i++) {
+        const struct gemmar_info_port *p = &d->port[i];
+        bool dmabuf = p->dmabuf && gpu_dmabuf == 1;
+
+        if (!p->used) {
+            continue;
+        }
+        gemmar_info_row(r);
+        gemmar_info_text(r, "device", "%s", p->device);
+        gemmar_info_number(r, "port", p->port);
+        gemmar_info_flag(r, "dma_buf", p->dmabuf);
+        gemmar_info_text(r, "route", "%s",
+                         d->gpus == 0 ? "no GPU"
+                         : dmabuf     ? "dma-buf"
+                         : peer       ? "peer memory"
+                                      : "none");
+        if (d->gpus != 0 && !dmabuf && !peer) {
+            gemmar_info_problem(r, false,
+                                "modprobe nvidia-peermem, or use a kernel (5.12 or newer) and the "
+                                "open NVIDIA kernel modules, which have dma-buf",
+                                "%s cannot reach GPU memory (dma-buf: NIC %s, GPU %s; no peer "
+                                "memory): data goes through host memory",
+                                p->device, p->dmabuf ? "yes" : "no",
+                                gpu_dmabuf == 1   ? "yes"
+                                : gpu_dmabuf == 0 ? "no"
+                                                  : "unknown");
+        }
+    }
+}
+
+static void tell_distances(struct gemmar_info *d)
+{
+    struct gemmar_info_report *r = &d->report;
+    int pairs = 0;
+
+    gemmar_info_section(r, "distances", "PCIe distance from GPU to NIC");
+    for (int g = 0; g < d->gpus; g++) {
+        for (int i = 0; i < d->ports; i++) {
+            enum gemmar_info_distance distance = gemmar_info_distance(
+                d->gpu[g].path, d->gpu[g].numa, d->port[i].path, d->port[i].numa);
+
+            if (!d->port[i].used ||
+                (i != 0 && strcmp(d->port[i - 1].device, d->port[i].device) == 0 &&
+                 d->port[i - 1].used)) {
+                continue; /* ports of one device are equally far */
+            }
+            pairs++;
+            gemmar_info_row(r);
+            gemmar_info_text(r, "gpu", "%s", d->gpu[g].bus);
+            gemmar_info_text(r, "device", "%s", d->port[i].device);
+            gemmar_info_text(r, "distance", "%s", gemmar_info_distance_name(distance));
+            if (distance == GEMMAR_INFO_UNSEEN) {
+                gemmar_info_unknown(r, "direct_by_default");
+            } else {
+                gemmar_info_flag(r, "direct_by_default", distance <= GEMMAR_INFO_PXB);
+            }
+        }
+    }
+    if (pairs == 0) {
+        gemmar_info_note(r, "No pair of a GPU and a port that is used.");
+    } else {
+        gemmar_info_note(r, "NCCL uses GPUDirect RDMA up to PXB unless NCCL_NET_GDR_LEVEL says "
+                            "otherwise; NODE is PHB there. ?: a path is hidden.");
+    }
+}
+
+void gemmar_info_gpudirect(struct gemmar_info *d)
+{
+    struct gemmar_info_report *r = &d->report;
+    char text[1024];
+    bool peer = find_peer_memory(d, text, sizeof(text));
+
+    gemmar_info_section(r, "gpudirect", "GPUDirect RDMA");
+    gemmar_info_flag(r, "peer_memory", peer);
+    if (peer) {
+        gemmar_info_text(r, "peer_memory_module", "%s", text);
+    } else {
+        gemmar_info_note(r, "No peer memory module (nvidia-peermem): dma-buf is the only way.");
+    }
+    tell_routes(d, peer);
+    tell_distances(d);
+}
