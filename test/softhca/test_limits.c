@@ -312,6 +312,47 @@ START_TEST(completion_events_come_once_for_each_request)
 }
 END_TEST
 
+static void sum_numbers(void *user, const struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+{
+    *(uint32_t *)user += attr->qp_state == IBV_QPS_RTS ? qp->qp_num : 0;
+}
+
+START_TEST(objects_are_counted_until_destroyed)
+{
+    struct softhca_objects o;
+    uint32_t sum = 0;
+    open_loop(NULL);
+    softhca_query_objects(&o);
+    ck_assert(o.contexts == 1 && o.pds == 2 && o.mrs == 2 && o.cqs == 2 && o.qps == 2);
+    ck_assert_uint_eq(o.channels, 0);
+    softhca_visit_qps(sum_numbers, &sum);
+    ck_assert_uint_eq(sum, a.qp->qp_num + b.qp->qp_num);
+    close_loop();
+    softhca_query_objects(&o);
+    ck_assert_uint_eq(o.contexts + o.pds + o.mrs + o.cqs + o.qps + o.channels, 0);
+}
+END_TEST
+
+START_TEST(devices_report_the_speeds_they_were_given)
+{
+    static const uint8_t codes[] = {64, 128, 32}; // 200, 400 as all, 100
+    ck_assert_int_eq(setenv("SOFTHCA_DEVICES", "3", 1), 0);
+    ck_assert_int_eq(setenv("SOFTHCA_DEVICE_GBPS", "200,400,100", 1), 0);
+    int n = 0;
+    struct ibv_device **list = ibv_get_device_list(&n);
+    ck_assert_int_eq(n, 3);
+    for (int i = 0; i < n; i++) {
+        struct ibv_port_attr attr;
+        struct ibv_context *ctx = ibv_open_device(list[i]);
+        ck_assert_ptr_nonnull(ctx);
+        ck_assert_int_eq(ibv_query_port(ctx, 1, &attr), 0);
+        ck_assert_uint_eq(attr.active_speed, codes[i]);
+        ck_assert_int_eq(ibv_close_device(ctx), 0);
+    }
+    ibv_free_device_list(list);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("softhca-limits");
@@ -329,6 +370,8 @@ int main(void)
     tcase_add_test(t, relaxed_ordering_is_accepted_and_can_be_asked);
     tcase_add_test(t, dma_buf_keeps_its_iova);
     tcase_add_test(t, completion_events_come_once_for_each_request);
+    tcase_add_test(t, objects_are_counted_until_destroyed);
+    tcase_add_test(t, devices_report_the_speeds_they_were_given);
     suite_add_tcase(suite, t);
     return harness_main(suite);
 }

@@ -23,6 +23,7 @@ SOFTHCA_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_conte
         return NULL; // errno says why
     }
     (void)pthread_mutex_init(&c->lock, NULL); // cannot fail without attributes
+    (void)SOFTHCA_ADD(&softhca_hca->channel_count, 1);
     return &c->ch;
 }
 
@@ -35,6 +36,7 @@ SOFTHCA_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *base)
         return EBUSY;
     }
     (void)close(base->fd);
+    (void)SOFTHCA_SUB(&softhca_hca->channel_count, 1);
     free(base);
     return 0;
 }

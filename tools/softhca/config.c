@@ -44,6 +44,29 @@ static int read_number(const char *name, uint64_t def, uint64_t lo, uint64_t hi,
     return 0;
 }
 
+// A list of speeds, one a device, as "400,200".
+static int read_speeds(struct softhca_config *c)
+{
+    const char *text = getenv("SOFTHCA_DEVICE_GBPS");
+    for (unsigned i = 0; i < 8; i++) {
+        c->device_gbps[i] = c->speed_gbps;
+        if (!text || !*text) {
+            continue;
+        }
+        char *end;
+        unsigned long v = strtoul(text, &end, 10);
+        if (v < 10 || v > 800 || (*end && *end != ',')) {
+            softhca_log("softhca: config: SOFTHCA_DEVICE_GBPS: '%s' starts with no number from 10 "
+                        "to 800",
+                        text);
+            return -EINVAL;
+        }
+        c->device_gbps[i] = v;
+        text = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
 static int read_text(const char *name, const char *text, char *out, size_t size)
 {
     if (strlen(text) >= size) {
@@ -110,6 +133,7 @@ int softhca_config_read(struct softhca_config *out_config)
     SOFTHCA_NUMBERS(READ)
 #undef READ
     bad |= read_names(&c);
+    bad |= read_speeds(&c);
     if (!bad && ((c.ring_kib & (c.ring_kib - 1)) || c.chunk % 64)) {
         softhca_log("softhca: config: SOFTHCA_RING_KIB is no power of two or SOFTHCA_CHUNK no "
                     "multiple of 64");

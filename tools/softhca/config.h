@@ -31,10 +31,11 @@ struct softhca_config {
 #define FIELD(field, env, def, lo, hi, sentence) uint64_t field;
     SOFTHCA_NUMBERS(FIELD)
 #undef FIELD
-    int roce;         // SOFTHCA_LINK: 0 "ib" (default), 1 "roce"
-    char fabric[160]; // SOFTHCA_FABRIC: directory of the fabric
-    char node[64];    // SOFTHCA_NODE, else NCCL_HOSTID, else the host name
-    char faults[512]; // SOFTHCA_FAULTS: rules as fault.h spells them, separated by ';'
+    uint64_t device_gbps[8]; // SOFTHCA_DEVICE_GBPS; speed_gbps where it says nothing
+    int roce;                // SOFTHCA_LINK: 0 "ib" (default), 1 "roce"
+    char fabric[160];        // SOFTHCA_FABRIC: directory of the fabric
+    char node[64];           // SOFTHCA_NODE, else NCCL_HOSTID, else the host name
+    char faults[512];        // SOFTHCA_FAULTS: rules as fault.h spells them, separated by ';'
 };
 
 // 0, or -EINVAL after saying on stderr which variable is out of range.

@@ -256,6 +256,7 @@ static struct softhca_cq *make_cq(struct ibv_context *context, uint64_t cqe, voi
     (void)pthread_cond_init(&cq->cq.cond, NULL);
     (void)pthread_mutex_init(&cq->lock, NULL);
     fill_ex(cq);
+    (void)SOFTHCA_ADD(&softhca_hca->cq_count, 1);
     if (channel) {
         softhca_lock();
         channel->refcnt++;
@@ -340,6 +341,7 @@ SOFTHCA_EXPORT int ibv_destroy_cq(struct ibv_cq *base)
         (void)pthread_cond_wait(&base->cond, &base->mutex);
     }
     (void)pthread_mutex_unlock(&base->mutex);
+    (void)SOFTHCA_SUB(&softhca_hca->cq_count, 1);
     free(cq->ring);
     free(cq);
     return 0;

@@ -221,7 +221,7 @@ int softhca_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
     a.sm_lid = h->config.roce ? 0 : 1;
     a.max_vl_num = 1;
     a.active_width = 2; // four lanes
-    a.active_speed = speed_code(h->config.speed_gbps);
+    a.active_speed = speed_code(h->config.device_gbps[ctx->device]);
     a.phys_state = down ? 3 : 5; // disabled, link up
     a.link_layer = h->config.roce ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
     memset(attr, 0, size);

@@ -246,6 +246,7 @@ struct softhca_hca {
     struct softhca_mr *mrs[SOFTHCA_MR_SLOTS]; // by key >> 8
     uint8_t mr_tag[SOFTHCA_MR_SLOTS];
     uint32_t mr_next, mr_count;
+    uint32_t pd_count, cq_count, channel_count;
     uint64_t locked_bytes;
     struct softhca_qp *qps[SOFTHCA_MAX_QPS]; // by QP index
 

@@ -11,6 +11,7 @@
 
 #include "tools/softhca/hca.h"
 #include "tools/softhca/softhca.h"
+#include "tools/softhca/sync.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -34,6 +35,7 @@ SOFTHCA_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
         return NULL;
     }
     pd->pd.context = context;
+    (void)SOFTHCA_ADD(&softhca_hca->pd_count, 1);
     return &pd->pd;
 }
 
@@ -46,6 +48,7 @@ SOFTHCA_EXPORT int ibv_dealloc_pd(struct ibv_pd *base)
     if (busy) {
         return EBUSY;
     }
+    (void)SOFTHCA_SUB(&softhca_hca->pd_count, 1);
     free(pd);
     return 0;
 }

@@ -241,3 +241,42 @@ SOFTHCA_EXPORT int softhca_query_qp(struct ibv_qp *base, struct softhca_qp_info 
     softhca_unlock();
     return 0;
 }
+
+SOFTHCA_EXPORT void softhca_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
+                                                    const struct ibv_qp_attr *attr),
+                                      void *user)
+{
+    softhca_lock();
+    for (uint32_t i = 0; i < SOFTHCA_MAX_QPS; i++) {
+        const struct softhca_qp *qp = softhca_hca->qps[i];
+        if (qp) {
+            visit(user, &qp->ex.qp_base, &qp->attr);
+        }
+    }
+    softhca_unlock();
+}
+
+static void count_qp(void *user, const struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+{
+    (void)qp;
+    (void)attr;
+    ++*(uint32_t *)user;
+}
+
+SOFTHCA_EXPORT void softhca_query_objects(struct softhca_objects *out_objects)
+{
+    struct softhca_objects o = {0};
+    if (softhca_hca) {
+        softhca_visit_qps(count_qp, &o.qps);
+        softhca_lock();
+        for (const struct softhca_context *c = softhca_hca->contexts; c; c = c->next) {
+            o.contexts++;
+        }
+        o.mrs = softhca_hca->mr_count;
+        o.pds = SOFTHCA_LOAD_ACQUIRE(&softhca_hca->pd_count);
+        o.cqs = SOFTHCA_LOAD_ACQUIRE(&softhca_hca->cq_count);
+        o.channels = SOFTHCA_LOAD_ACQUIRE(&softhca_hca->channel_count);
+        softhca_unlock();
+    }
+    *out_objects = o;
+}

@@ -24,9 +24,18 @@ struct softhca_qp_info {
     uint32_t free_wrs;      // that a post would find
 };
 
+struct softhca_objects { // of this process, not yet destroyed
+    uint32_t contexts, pds, mrs, cqs, qps, channels;
+};
+
 // Both return 0 and cannot fail for a live object.
 int softhca_query_mr(const struct ibv_mr *mr, struct softhca_mr_info *out_info);
 int softhca_query_qp(struct ibv_qp *qp, struct softhca_qp_info *out_info);
+void softhca_query_objects(struct softhca_objects *out_objects);
+// Shows every queue pair of this process and its attributes as last set; visit may not call verbs.
+void softhca_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
+                                     const struct ibv_qp_attr *attr),
+                       void *user);
 
 #ifdef __cplusplus
 }

@@ -135,11 +135,13 @@ void softhca_model_charge(const struct softhca_qp *qp, struct softhca_packet *p)
     if (!c->mbps && !c->msg_rate && !c->latency_ns) {
         return;
     }
-    uint64_t *free_ns = &h->port_free_ns[(qp->lid - 1) % SOFTHCA_PORTS_PER_NODE];
+    uint32_t port = (qp->lid - 1) % SOFTHCA_PORTS_PER_NODE;
+    uint64_t *free_ns = &h->port_free_ns[port];
     uint64_t now = softhca_now_ns();
     uint64_t start = *free_ns > now ? *free_ns : now;
-    if (c->mbps) {
-        start += (uint64_t)p->length * 8000 / c->mbps;
+    if (c->mbps) { // of a port with the speed that all report; slower devices carry less
+        uint64_t gbps = c->device_gbps[port / SOFTHCA_MAX_PORTS];
+        start += (uint64_t)p->length * 8000 * c->speed_gbps / (c->mbps * gbps);
     }
     if (c->msg_rate && p->kind <= SOFTHCA_FETCH_ADD && p->offset == 0) {
         start += 1000000000u / c->msg_rate;
