@@ -149,6 +149,7 @@ static int open_qps(struct gemmar_channel *c)
         q->rail = i % c->qps_per_peer % c->rail_count;
         rail = &c->rails[q->rail];
         q->longest = rail->device->port_attr.max_msg_sz;
+        q->limit = GEMMAR_SEND_DEPTH;
         q->longest = q->longest > 0 ? q->longest : UINT32_MAX;
         q->sent = calloc(GEMMAR_SEND_DEPTH, sizeof(*q->sent));
         if (q->sent == NULL) {

@@ -17,6 +17,7 @@
 #define GEMMAR_BATCH      32  /* commands drained at once */
 #define GEMMAR_SEND_DEPTH 256 /* work requests of a send queue; a command takes two */
 #define GEMMAR_RECV_DEPTH 256 /* imm mode: receives kept posted per queue pair */
+#define GEMMAR_ASIDE      256 /* commands that others may pass, of all queue pairs together */
 #define GEMMAR_FLUSHES    8   /* imm mode: flushes on the way per rail */
 
 /* A command whose work requests are in a send queue. */
@@ -25,12 +26,24 @@ struct gemmar_sent {
     uint64_t sequence; /* of its last work request in the queue pair */
 };
 
+/* A command taken from the ring whose queue pair has no room: commands of other queue pairs pass
+ * it, later ones of its own wait behind it. */
+struct gemmar_aside {
+    struct gemmar_fifo_request request;
+    uint64_t position; /* in the ring */
+    uint32_t next;     /* place + 1 of the next one of the queue pair, or of the next free one; 0 */
+};
+
 /* One queue pair. All counters belong to the proxy thread. */
 struct gemmar_channel_qp {
     struct ibv_qp *qp;
     uint32_t peer;    /* index */
     uint32_t rail;    /* index into channel->rails */
     uint32_t longest; /* bytes of one message on its port */
+    /* Most work requests on the way: GEMMAR_SEND_DEPTH, or 0 while commands are set aside, which
+     * sends later ones to the end of that queue without a test of their own. */
+    uint32_t limit;
+    uint32_t aside_first, aside_last; /* place + 1 in channel->aside; 0: none */
     struct gemmar_wire_qp own, other;
     /* Work requests are numbered 1, 2, ... as they are built; the number travels as wr_id. */
     uint64_t built;
@@ -115,6 +128,10 @@ struct gemmar_channel {
     uint32_t qp_count;
     struct gemmar_channel_qp *qps; /* [peer * qps_per_peer + i] */
     struct gemmar_batch batch;
+    struct gemmar_aside aside[GEMMAR_ASIDE];
+    uint32_t aside_count;
+    uint32_t aside_free; /* place + 1 of one that was used before; 0: none */
+    uint32_t aside_used; /* places from here on were never used */
 
     pthread_t proxy;
     bool started;
@@ -158,9 +175,19 @@ int gemmar_proxy_start(struct gemmar_channel *channel);
 void gemmar_proxy_stop(struct gemmar_channel *channel);
 
 /* rdma_write.c: build the work requests of one command into the batch; -EAGAIN when its queue pair
- * has no room, -EINVAL and a broken channel when it leaves its windows. */
+ * has no room, -ENOSPC when the batch has none, -EINVAL and a broken channel when it leaves its
+ * windows. */
 int gemmar_rdma_write_build(struct gemmar_channel *channel,
                             const struct gemmar_fifo_request *request, uint64_t position);
+/* aside.c: keep a command that gemmar_rdma_write_build had no room for; false when there is no
+ * place for it either. */
+bool gemmar_aside_put(struct gemmar_channel *channel, const struct gemmar_fifo_request *request,
+                      uint64_t position);
+/* Build what was set aside and has room now, at most `most` commands, each queue pair's in order;
+ * how many, or a negative errno and a broken channel. */
+int gemmar_aside_take(struct gemmar_channel *channel, uint32_t most);
+/* `frontier`, or the position of the oldest command that is set aside. */
+uint64_t gemmar_aside_frontier(const struct gemmar_channel *channel, uint64_t frontier);
 /* Post all chains; what a send queue refuses for want of room stays. False: broken. */
 bool gemmar_rdma_write_post(struct gemmar_channel *channel);
 /* Account for one good completion of `qp` and everything before it. */

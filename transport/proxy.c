@@ -20,12 +20,21 @@
 #define POLL_BATCH  16
 #define CHECK_EVERY 256 /* turns between two looks at clocks and events */
 
-/* Commands of the ring into the batch, in order, until it or a send queue is full. */
+/* Commands of the ring into the batch, behind those that were set aside, until it is full. One
+ * whose send queue is full is set aside; the others pass it. */
 static bool take_commands(struct gemmar_channel *c)
 {
-    uint32_t taken = 0;
+    uint32_t taken = 0, most = GEMMAR_BATCH;
 
-    while (taken < GEMMAR_BATCH && taken < c->fifo.ring.entries) {
+    if (c->aside_count > 0) {
+        int built = gemmar_aside_take(c, most);
+
+        if (built < 0) {
+            return false;
+        }
+        most -= (uint32_t)built;
+    }
+    while (taken < most && taken < c->fifo.ring.entries) {
         struct gemmar_fifo_request request;
         int rc;
 
@@ -33,19 +42,25 @@ static bool take_commands(struct gemmar_channel *c)
             break;
         }
         rc = gemmar_rdma_write_build(c, &request, c->fifo.head + taken);
-        if (rc == -EAGAIN) {
-            gemmar_count(&c->counters.send_queue_full, 1);
-            break;
-        }
         if (rc != 0) {
-            return false;
+            if (rc == -EAGAIN) {
+                gemmar_count(&c->counters.send_queue_full, 1);
+            }
+            if (rc == -EAGAIN && gemmar_aside_put(c, &request, c->fifo.head + taken)) {
+                taken++;
+                continue;
+            }
+            if (rc != -EAGAIN && rc != -ENOSPC) {
+                return false;
+            }
+            break;
         }
         taken++;
     }
     if (taken > 0) {
         gemmar_fifo_advance(&c->fifo, taken);
     }
-    return taken > 0;
+    return taken > 0 || most < GEMMAR_BATCH;
 }
 
 static const char *hint(enum ibv_wc_status status)

@@ -137,9 +137,11 @@ int gemmar_rdma_write_build(struct gemmar_channel *c, const struct gemmar_fifo_r
             return -EMSGSIZE;
         }
     }
-    if (q->built + pieces + 1 - q->completed > GEMMAR_SEND_DEPTH ||
-        c->batch.used + pieces + 1 > 2 * GEMMAR_BATCH) {
+    if (q->built + pieces + 1 - q->completed > q->limit) {
         return -EAGAIN;
+    }
+    if (c->batch.used + pieces + 1 > 2 * GEMMAR_BATCH) {
+        return -ENOSPC;
     }
     if (q->built == q->completed) {
         q->progress_ns = gemmar_now_ns();
@@ -218,6 +220,9 @@ static void publish_retired(struct gemmar_channel *c)
 
             frontier = oldest < frontier ? oldest : frontier;
         }
+    }
+    if (c->aside_count > 0) {
+        frontier = gemmar_aside_frontier(c, frontier);
     }
     gemmar_fifo_retire(&c->fifo, frontier);
 }

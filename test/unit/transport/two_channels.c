@@ -105,6 +105,13 @@ void push(uint32_t slot, uint64_t epoch)
     ck_assert(gemmar_fifo_produce(&a.channel->fifo.ring, &a.ticket, &a.tail, &r, &a.abort_word));
 }
 
+void push_empty(uint32_t slot, uint64_t epoch)
+{
+    struct gemmar_fifo_request r = {.slot = slot, .epoch = (uint32_t)epoch};
+
+    ck_assert(gemmar_fifo_produce(&a.channel->fifo.ring, &a.ticket, &a.tail, &r, &a.abort_word));
+}
+
 uint64_t stamp_of(uint32_t slot, uint64_t epoch)
 {
     return b.stamps[(epoch & 1) * SLOTS + slot];

@@ -47,6 +47,8 @@ void close_both(void);
 
 /* Write a's slot and push its command. */
 void push(uint32_t slot, uint64_t epoch);
+/* A command without data. */
+void push_empty(uint32_t slot, uint64_t epoch);
 /* What b has of it. */
 uint64_t stamp_of(uint32_t slot, uint64_t epoch);
 bool data_of(uint32_t slot, uint64_t epoch);
