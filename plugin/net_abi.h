@@ -306,8 +306,9 @@ GEMMAR_NET_OFFSET_IS(gemmar_net_props_v12, plane_id, 126, "net_v12.h");
 
 /* v11 and v12 differ in the properties and in the devices of a virtual NIC. */
 #define GEMMAR_NET_CALLS_SINCE_V11(props_version, vprops_version)                                  \
-    GEMMAR_NET_CALLS_DEVICE((void **out_ctx, uint64_t comm_id, struct gemmar_net_config *config,   \
-                             gemmar_nccl_logger logger, gemmar_nccl_profiler profiler),            \
+    GEMMAR_NET_CALLS_DEVICE((void **out_ctx, uint64_t comm_id,                                     \
+                             const struct gemmar_net_config *config, gemmar_nccl_logger logger,    \
+                             gemmar_nccl_profiler profiler),                                       \
                             props_version)                                                         \
     int (*listen)(void *ctx, int dev, void *handle, void **out_listen_comm);                       \
     int (*connect)(void *ctx, int dev, void *handle, void **out_send_comm,                         \
@@ -318,7 +319,7 @@ GEMMAR_NET_OFFSET_IS(gemmar_net_props_v12, plane_id, 126, "net_v12.h");
     GEMMAR_NET_CALLS_PROFILED_TRANSFER                                                             \
     GEMMAR_NET_CALLS_COMPLETION                                                                    \
     GEMMAR_NET_CALLS_OFFLOAD                                                                       \
-    int (*make_vdevice)(int *out_dev, struct gemmar_net_vprops_##vprops_version *members);         \
+    int (*make_vdevice)(int *out_dev, const struct gemmar_net_vprops_##vprops_version *members);   \
     int (*finalize)(void *ctx);                                                                    \
     int (*set_net_attr)(void *ctx, struct gemmar_net_attr *attr); /* NULL: not called */
 
@@ -357,21 +358,21 @@ struct gemmar_net_table_v9 {
     GEMMAR_NET_CALLS_TRANSFER(size_t)
     GEMMAR_NET_CALLS_COMPLETION
     GEMMAR_NET_CALLS_OFFLOAD
-    int (*make_vdevice)(int *out_dev, struct gemmar_net_vprops_v9 *members);
+    int (*make_vdevice)(int *out_dev, const struct gemmar_net_vprops_v9 *members);
 };
 
 struct gemmar_net_table_v10 {
     GEMMAR_NET_CALLS_DEVICE((gemmar_nccl_logger logger, gemmar_nccl_profiler profiler), v9)
     int (*listen)(int dev, void *handle, void **out_listen_comm);
-    int (*connect)(int dev, struct gemmar_net_config *config, void *handle, void **out_send_comm,
-                   struct gemmar_net_device_handle **out_device_comm);
+    int (*connect)(int dev, const struct gemmar_net_config *config, void *handle,
+                   void **out_send_comm, struct gemmar_net_device_handle **out_device_comm);
     int (*accept)(void *listen_comm, void **out_recv_comm,
                   struct gemmar_net_device_handle **out_device_comm);
     GEMMAR_NET_CALLS_MEMORY(size_t)
     GEMMAR_NET_CALLS_PROFILED_TRANSFER
     GEMMAR_NET_CALLS_COMPLETION
     GEMMAR_NET_CALLS_OFFLOAD
-    int (*make_vdevice)(int *out_dev, struct gemmar_net_vprops_v9 *members);
+    int (*make_vdevice)(int *out_dev, const struct gemmar_net_vprops_v9 *members);
 };
 
 struct gemmar_net_table_v11 {
@@ -411,7 +412,7 @@ GEMMAR_NET_OFFSET_IS(gemmar_net_table_v12, make_vdevice, 152, "net_v12.h");
 GEMMAR_NET_OFFSET_IS(gemmar_net_table_v12, finalize, 160, "net_v12.h");
 GEMMAR_NET_OFFSET_IS(gemmar_net_table_v12, set_net_attr, 168, "net_v12.h");
 
-/* What NCCL looks up in the library, newest first. */
+/* What NCCL looks up in the library, newest first. It never writes to a table. */
 extern const struct gemmar_net_table_v6 ncclNetPlugin_v6;
 extern const struct gemmar_net_table_v7 ncclNetPlugin_v7;
 extern const struct gemmar_net_table_v8 ncclNetPlugin_v8;
