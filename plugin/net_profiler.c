@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "net_profiler.h"
+#include "plugin/net_profiler.h"
 
 void gemmar_net_profile_start(gemmar_nccl_profiler profiler, void *phandle, int device,
                               uint32_t qp_number, size_t length, uint64_t wr_id, int opcode,

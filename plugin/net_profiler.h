@@ -14,7 +14,7 @@
 #ifndef GEMMAR_NET_PROFILER_H
 #define GEMMAR_NET_PROFILER_H
 
-#include "net_abi.h"
+#include "plugin/net_abi.h"
 
 /* What the descriptor of a callback points to: src/include/plugin/nccl_profiler.h has the kind of
  * network above bit 16, src/include/plugin/profiler/net_ib_v1.h the version below. */
