@@ -221,6 +221,70 @@ START_TEST(lost_messages_are_repeated_and_executed_once)
 }
 END_TEST
 
+// A far side whose answers are 230 ms on the way and whose port one 48 KiB answer keeps busy for
+// 390 ms: far longer than the reader's timeout of 67 ms, and shorter than its eight tries.
+static void far_slow_answers(int sock)
+{
+    struct side x, y;
+    ck_assert_int_eq(setenv("SOFTHCA_LATENCY_NS", "230000000", 1), 0);
+    ck_assert_int_eq(setenv("SOFTHCA_MBPS", "1", 1), 0);
+    ck_assert_int_eq(setenv("SOFTHCA_CHUNK", "49152", 1), 0);
+    struct ibv_context *ctx = harness_open();
+    harness_side_open(&x, ctx, NULL);
+    harness_side_open(&y, ctx, NULL);
+    for (size_t i = 0; i < 64; i++) {
+        x.buf[i] = (uint8_t)(i + 1);
+    }
+    (void)harness_meet(&x, sock, &patient);
+    (void)harness_meet(&y, sock, &patient);
+    char c;
+    (void)!read(sock, &c, 1);
+    harness_side_close(&x);
+    harness_side_close(&y);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+
+// The reader asks again for its first four, gets the first answers nevertheless, goes on, and its
+// new requests meet repeated answers that the far side still owes behind the long one.
+START_TEST(repeated_reads_do_not_use_up_the_readers_window)
+{
+    static const struct link_options reader = {.timeout = 14, .retry_cnt = 7, .rd_atomic = 4};
+    struct peer slow = harness_peer_start("far", far_slow_answers);
+    struct ibv_context *ctx = harness_open();
+    struct side long_one;
+    harness_side_open(&s, ctx, NULL);
+    harness_side_open(&long_one, ctx, NULL);
+    far = harness_meet(&s, slow.sock, &reader);
+    struct address far_long = harness_meet(&long_one, slow.sock, &patient);
+    for (uint64_t i = 0; i < 8; i++) {
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_READ, i, 8 * i, 8, &far, 8 * i), 0);
+    }
+    harness_sleep_ms(20); // the first four are answered
+    uint64_t begin = harness_ms();
+    ck_assert_int_eq(harness_post_send(&long_one, IBV_WR_RDMA_READ, 100, 0, 49152, &far_long, 0),
+                     0);
+    (void)harness_expect(&s, IBV_WC_SUCCESS, 0);
+    uint64_t first = harness_ms() - begin;
+    for (uint64_t i = 1; i < 8; i++) {
+        (void)harness_expect(&s, IBV_WC_SUCCESS, i);
+    }
+    uint64_t last = harness_ms() - begin;
+    for (size_t i = 0; i < 64; i++) {
+        ck_assert_uint_eq(s.buf[i], i + 1);
+    }
+    (void)harness_expect(&long_one, IBV_WC_SUCCESS, 100);
+    // else the case did not come about: the first answers came before a timeout or behind the long
+    // one, or the last ones passed it
+    ck_assert_msg(first > 100 && first < 390, "first answer after %llu ms",
+                  (unsigned long long)first);
+    ck_assert_msg(last > 390, "last answer after %llu ms", (unsigned long long)last);
+    harness_side_close(&s);
+    harness_side_close(&long_one);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+    ck_assert_int_eq(harness_peer_wait(&slow), 0);
+}
+END_TEST
+
 START_TEST(delayed_queue_pair_is_passed_by_others)
 {
     struct side x, y;
@@ -379,6 +443,7 @@ int main(void)
     tcase_add_test(t, flapped_port_has_events_and_traffic_goes_on);
     tcase_add_test(t, port_that_stays_down_ends_in_retry_exceeded);
     tcase_add_test(t, lost_messages_are_repeated_and_executed_once);
+    tcase_add_test(t, repeated_reads_do_not_use_up_the_readers_window);
     tcase_add_test(t, delayed_queue_pair_is_passed_by_others);
     tcase_add_test(t, third_completion_fails_as_told);
     tcase_add_test(t, nth_call_fails_as_told);
