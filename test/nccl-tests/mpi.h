@@ -2,8 +2,9 @@
 // The part of MPI that NVIDIA's nccl-tests call, between processes of one host over TCP.
 //
 // Units: counts are elements. Errors: every call returns MPI_SUCCESS, or ends the process with
-// status 1 after a sentence on stderr, which is MPI's default error handler. Threads: calls may come
-// from any thread, one after the other; two threads may not be in collectives at the same time.
+// status 1 after a sentence on stderr, which is MPI's default error handler. Threads: calls may
+// come from any thread, one after the other; two threads may not be in collectives at the same
+// time.
 #ifndef GEMMAR_TEST_NCCL_TESTS_MPI_H
 #define GEMMAR_TEST_NCCL_TESTS_MPI_H
 

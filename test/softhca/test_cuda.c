@@ -165,9 +165,9 @@ START_TEST(device_memory_is_registered_and_not_charged)
     ck_assert_uint_eq(info.charged_bytes, 0);
     ck_assert_ptr_null(ibv_reg_mr(a.side.pd, a.device + BYTES - 8, 1ull << 40, ALL_ACCESS));
     ck_assert_int_eq(errno, EFAULT);
-    ck_assert_int_ne(ibv_rereg_mr(a.host_mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, a.device, 64,
-                                  ALL_ACCESS),
-                     0);
+    ck_assert_int_ne(
+        ibv_rereg_mr(a.host_mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, a.device, 64, ALL_ACCESS),
+        0);
     loop_close();
 }
 END_TEST
@@ -206,15 +206,15 @@ START_TEST(a_dmabuf_is_written_after_its_descriptor_was_closed)
     if (cu.descriptor) {
         uint8_t data[8192];
         int fd = cu.descriptor((uintptr_t)b.device);
-        struct ibv_mr *mr = ibv_reg_dmabuf_mr(b.side.pd, 4096, 8192, (uintptr_t)b.device + 4096, fd,
-                                              ALL_ACCESS);
+        struct ibv_mr *mr =
+            ibv_reg_dmabuf_mr(b.side.pd, 4096, 8192, (uintptr_t)b.device + 4096, fd, ALL_ACCESS);
         ck_assert_ptr_nonnull(mr);
         ck_assert_int_eq(close(fd), 0);
         fill(data, sizeof data, 1);
         both_set(&a, 0, 0, data, sizeof data);
         struct address to = {.rkey = mr->rkey, .addr = (uintptr_t)b.device + 4096};
-        ck_assert_int_eq(
-            harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, sizeof data, &to, 0), 0);
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, sizeof data, &to, 0),
+                         0);
         (void)harness_expect(&a.side, IBV_WC_SUCCESS, 1);
         both_expect(&b, 1, 4096, data, sizeof data);
         ck_assert_int_eq(ibv_dereg_mr(mr), 0);
@@ -250,9 +250,9 @@ static void transfers(enum ibv_wr_opcode op)
             if (op == IBV_WR_SEND) {
                 ck_assert_int_eq(harness_post_recv(&b.side, 8, dst, n), 0);
             }
-            ck_assert_int_eq(harness_post_send(&a.side, op, 7, src, n,
-                                               op == IBV_WR_SEND ? NULL : &to_b, dst),
-                             0);
+            ck_assert_int_eq(
+                harness_post_send(&a.side, op, 7, src, n, op == IBV_WR_SEND ? NULL : &to_b, dst),
+                0);
             if (op == IBV_WR_SEND) { // the receive's completion says that the data is there
                 ck_assert_uint_eq(harness_expect(&b.side, IBV_WC_SUCCESS, 8).byte_len, n);
                 both_expect(taker, to, at, data, n);

@@ -53,6 +53,7 @@ struct gemmar_info {
 void gemmar_info_knobs_read(struct gemmar_info *d); /* no section */
 void gemmar_info_verbs(struct gemmar_info *d);
 void gemmar_info_devices(struct gemmar_info *d); /* with the GID tables */
+void gemmar_info_setup(struct gemmar_info *d);
 void gemmar_info_gpus(struct gemmar_info *d);
 void gemmar_info_gpudirect(struct gemmar_info *d);
 void gemmar_info_limits(struct gemmar_info *d);

@@ -4,10 +4,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/gemmar_info/doctor.h"
-
-extern char **environ;
 
 /* A value that is not taken stops the transport when it starts. */
 static void hear(void *user, enum gemmar_log_level level, const char *text)
@@ -61,30 +60,73 @@ static bool is_knob(const char *name, size_t length)
     return false;
 }
 
-/* Variables of NCCL's InfiniBand transport and of ours; the rest belongs to somebody else. */
-static void tell_others(struct gemmar_info *d)
+/* NULL: not a variable of NCCL's that is known to be without effect. */
+static const char *reason_of(const char *name)
+{
+    for (const struct gemmar_ignored *row = gemmar_ignored_table(); row->variable != NULL; row++) {
+        if (strcmp(row->variable, name) == 0) {
+            return row->reason;
+        }
+    }
+    return NULL;
+}
+
+static void tell_other(struct gemmar_info *d, const char *name)
 {
     struct gemmar_info_report *r = &d->report;
+    const char *value = getenv(name), *reason = reason_of(name);
+
+    gemmar_info_row(r);
+    gemmar_info_text(r, "variable", "%s", name);
+    if (value != NULL) {
+        gemmar_info_text(r, "value", "%s", value);
+    } else { /* of a configuration file */
+        gemmar_info_unknown(r, "value");
+    }
+    gemmar_info_flag(r, "known", reason != NULL);
+    gemmar_info_text(r, "remark", "%s", reason != NULL ? reason : "unknown, maybe misspelt");
+    if (reason == NULL) {
+        gemmar_info_problem(r, false, "see the list of knobs for its spelling, or unset it",
+                            "%s is set, is not known and has no effect", name);
+    }
+}
+
+static bool seen_before(const struct gemmar_info *d, int index)
+{
+    for (int i = 0; i < index; i++) {
+        if (strcmp(d->knobs.other[i], d->knobs.other[index]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Variables of NCCL's InfiniBand transport, which the parser has noted, and of ours; the rest
+ * belongs to somebody else. */
+static void tell_others(struct gemmar_info *d)
+{
+    char name[GEMMAR_KNOB_NAME_BYTES];
     int found = 0;
 
-    gemmar_info_section(r, "environment", "Variables that are set and have no effect here");
+    gemmar_info_section(&d->report, "environment",
+                        "Variables that are set and have no effect here");
+    for (int i = 0; i < d->knobs.others; i++) {
+        if (!seen_before(d, i)) {
+            tell_other(d, d->knobs.other[i]);
+            found++;
+        }
+    }
     for (char **at = environ; at != NULL && *at != NULL; at++) {
         size_t length = strcspn(*at, "=");
-        bool ours = strncmp(*at, "GEMMAR_", 7) == 0;
 
-        if ((!ours && strncmp(*at, "NCCL_IB_", 8) != 0) || is_knob(*at, length)) {
-            continue;
+        if (strncmp(*at, "GEMMAR_", 7) == 0 && length < sizeof(name) && !is_knob(*at, length)) {
+            (void)snprintf(name, sizeof(name), "%.*s", (int)length, *at);
+            tell_other(d, name);
+            found++;
         }
-        found++;
-        gemmar_info_row(r);
-        gemmar_info_text(r, "variable", "%.*s", (int)length, *at);
-        gemmar_info_text(r, "value", "%s", (*at)[length] == '=' ? *at + length + 1 : "");
-        gemmar_info_text(r, "remark", "unknown");
-        gemmar_info_problem(r, false, "see the list of knobs for its spelling, or unset it",
-                            "%.*s is set and no knob of this build", (int)length, *at);
     }
     if (found == 0) {
-        gemmar_info_note(r, "None.");
+        gemmar_info_note(&d->report, "None.");
     }
 }
 

@@ -74,6 +74,7 @@ static void examine(struct gemmar_info *d, bool env_only)
     if (!env_only) {
         gemmar_info_verbs(d);
         gemmar_info_devices(d);
+        gemmar_info_setup(d);
         gemmar_info_gpus(d);
         gemmar_info_gpudirect(d);
         gemmar_info_limits(d);

@@ -145,9 +145,9 @@ static uint8_t *at(uint64_t addr, uint64_t bytes)
 {
     (void)pthread_mutex_lock(&lock);
     const struct block *b = block_of(addr);
-    uint8_t *p = !b                                      ? (uint8_t *)(uintptr_t)addr
+    uint8_t *p = !b                                   ? (uint8_t *)(uintptr_t)addr
                  : addr - b->addr + bytes <= b->bytes ? b->alias + (addr - b->addr)
-                                                         : NULL;
+                                                      : NULL;
     (void)pthread_mutex_unlock(&lock);
     return p;
 }

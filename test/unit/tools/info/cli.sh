@@ -40,16 +40,28 @@ expect 'bad values are all told' 1 "NCCL_IB_TIMEOUT value '77' is outside 0..31"
     env NCCL_IB_TIMEOUT=77 NCCL_IB_TC=many "$info" --env
 also "NCCL_IB_TC value 'many' is not an integer"
 also '^2 problems$'
-expect 'an unknown knob is a problem that stops nothing' 0 'GEMMAR_TIMEOT is set and no knob' \
+expect 'an unknown knob is a problem that stops nothing' 0 'GEMMAR_TIMEOT is set, is not known' \
     env GEMMAR_TIMEOT=3 "$info" --env
-echo 'NCCL_IB_SL=3' >"$work/conf"
+expect 'so is one of NCCL_IB_' 0 'NCCL_IB_NONE is set, is not known' env NCCL_IB_NONE=3 "$info" --env
+json 'a variable of NCCL that is ignored is none' 0 \
+    'd["problem_count"] == 0 and [(r["variable"], r["known"], r["remark"]) for r in d["environment"]["rows"]]
+     == [("NCCL_IB_GDR_LEVEL", True, "NCCL_NET_GDR_LEVEL has replaced it")]' \
+    env NCCL_IB_GDR_LEVEL=SYS "$info" --env --json
+printf 'NCCL_IB_SL=3\nNCCL_IB_FILE=1\n' >"$work/conf"
 json 'values and their origins' 0 \
     '{"NCCL_IB_SL": ("3", "file"), "NCCL_IB_TC": ("8", "environment"), "GEMMAR_TIMEOUT": ("0.5", "environment"),
       "GEMMAR_SIGNAL": ("imm", "environment"), "NCCL_IB_HCA": (None, "default")}.items()
      <= {r["variable"]: (r["value"], r["origin"]) for r in d["knobs"]["rows"]}.items()' \
     env NCCL_CONF_FILE="$work/conf" NCCL_IB_TC=8 GEMMAR_TIMEOUT=0.5 GEMMAR_SIGNAL=imm "$info" --env --json
+expect 'an unknown variable of a file' 0 'NCCL_IB_FILE is set, is not known' \
+    env NCCL_CONF_FILE="$work/conf" "$info" --env
 json 'bytes that are no text' 0 'd["environment"]["rows"][0]["value"] == "a\"\ufffd\x01"' \
     env NCCL_IB_NONE=$'a"\xff\x01' "$info" --env --json
+
+# the interface for set-up
+expect 'an interface by name' 1 'interface +lo' env NCCL_SOCKET_IFNAME==lo "${blind[@]}"
+expect 'no interface of that name' 1 'NCCL_SOCKET_IFNAME.*RDMA stops here' \
+    env NCCL_SOCKET_IFNAME==none0 "${blind[@]}"
 
 # GPUs
 make_root "$work/root"
