@@ -15,6 +15,7 @@
 #define RNR_RETRIES    7  /* for ever: the receiver posts again as soon as it runs */
 #define READS_IN_QUEUE 1  /* outstanding reads and atomics: flushes only */
 #define HOP_LIMIT      255
+#define MAX_SL         15
 
 /* Address resolution inside the move may time out while a fabric settles. */
 static bool is_worth_retry(const struct gemmar_knobs *knobs, int rc)
@@ -135,7 +136,10 @@ static void fill_address(const struct gemmar_ib_device *d, const struct gemmar_w
 
     memset(ah, 0, sizeof(*ah));
     ah->port_num = d->port;
-    ah->sl = d->knobs->ib_sl >= 0 ? (uint8_t)d->knobs->ib_sl : 0;
+    /* as in NCCL: a service level that is not given is the traffic class of the connection */
+    ah->sl = d->knobs->ib_sl >= 0                            ? (uint8_t)d->knobs->ib_sl
+             : traffic_class >= 0 && traffic_class <= MAX_SL ? (uint8_t)traffic_class
+                                                             : 0;
     if (ethernet || d->gid_index >= 0 || peer->grh || routed) {
         ah->is_global = 1;
         memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));

@@ -73,6 +73,5 @@ void case_properties(struct world *w)
         }
         CHECK(net_properties(&w->net, dev, &p) != 0, "device %d has properties", dev);
         CHECK(p.unset, "device %d: an error, but properties were written", dev);
-        w->warnings++;
     }
 }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection of two ranks, private to plugin/: one end sends, the other one receives.
+//
+// A rail is one local port. A lane is one queue pair: lane i joins local rail i % (local rails) to
+// the peer's rail i % (its rails); the first max(local, peer's) lanes are one per pair of rails
+// (the paths), further ones repeat them (NCCL_IB_QPS_PER_CONNECTION).
+#ifndef GEMMAR_NET_COMM_H
+#define GEMMAR_NET_COMM_H
+
+#include <stdbool.h>
+
+#include "plugin/net.h"
+#include "plugin/net_device.h"
+#include "plugin/net_wire.h"
+#include "transport/core.h"
+#include "transport/ib_flush.h"
+#include "transport/ib_mr.h"
+#include "transport/ib_qp.h"
+#include "transport/socket.h"
+
+#define NET_SEND_DEPTH 512 /* work requests; 256 messages of two */
+#define NET_RECV_DEPTH                                                                             \
+    288 /* one per receive under way, and a batch that is not posted again yet                     \
+         */
+#define NET_RECV_BATCH   32
+#define NET_INLINE_BYTES 64 /* a clear-to-send */
+#define NET_CTS_SIGNAL   16 /* every n-th is signalled */
+#define NET_PIECES       16 /* writes of one stripe; bounds the longest message */
+
+/* What init made. */
+struct net_context {
+    int version;
+    int traffic_class;
+    struct gemmar_logger log;
+    gemmar_nccl_profiler profiler;
+    bool counted; /* holds the device table until finalize */
+};
+
+/* What a work request was for; the low bits of wr_id. */
+enum net_work {
+    NET_WORK_DATA = 0, /* lane, work requests, request */
+    NET_WORK_CTS = 1,  /* lane, work requests */
+    NET_WORK_FLUSH = 2,
+    NET_WORK_RECV = 3, /* lane */
+};
+
+static inline uint64_t net_wr_id(enum net_work work, uint32_t lane, uint32_t wrs, uint32_t request)
+{
+    return (uint64_t)request << 32 | (uint64_t)wrs << 16 | lane << 8 | (uint32_t)work;
+}
+
+struct net_rail {
+    struct gemmar_ib_device *device;
+    struct ibv_cq *cq;
+    struct gemmar_ib_mr *words;
+    struct gemmar_ib_flush *flush; /* receiving end, opened by the first iflush */
+};
+
+struct net_lane {
+    struct ibv_qp *qp;
+    uint32_t rail, peer_rail;
+    uint32_t weight;       /* share of a message, Mb/s */
+    uint32_t inline_bytes; /* that its queue pair takes */
+    uint32_t room;         /* work requests that its send queue still takes */
+    uint32_t unsignalled;  /* clear-to-sends posted since the last signalled one */
+    uint32_t used;         /* receives consumed since the last batch was posted */
+    uint64_t longest;      /* bytes of one work request, a multiple of 128 */
+    struct gemmar_wire_qp own, peer;
+    uint64_t messages, bytes; /* counters */
+    uint64_t served;          /* work given to it over its weight, for spreading short messages */
+};
+
+enum net_request_state {
+    NET_REQUEST_FREE = 0,
+    NET_REQUEST_SEND,
+    NET_REQUEST_RECV,
+    NET_REQUEST_FLUSH,
+};
+
+struct net_comm;
+
+struct net_request {
+    struct net_comm *comm;
+    uint8_t state; /* enum net_request_state */
+    uint8_t parts;
+    uint16_t pending;            /* stripes, receives or rails still to complete */
+    uint16_t arrived[NET_PARTS]; /* receives: stripes seen of each part */
+    uint64_t sequence;
+    uint64_t bytes[NET_PARTS]; /* receives: room, then what came; sends: the first */
+    void *event[NET_PARTS];    /* of NCCL's profiler: per receive, or per stripe of a send */
+};
+
+/* What both ends have. */
+struct net_comm {
+    bool sends;
+    struct gemmar_hold hold;
+    gemmar_nccl_profiler profiler;
+    int dev;
+    uint32_t rails, lanes, paths, queue_pairs;
+    struct net_rail rail[NET_MAX_RAILS];
+    struct net_lane *lane;
+    void *words; /* struct net_send_words or net_recv_words, whole pages */
+    size_t words_bytes;
+    int fd; /* the set-up connection: closed by the kernel when the peer's process ends */
+    uint64_t peer_words;
+    uint32_t peer_rails;
+    uint32_t peer_rkey[NET_MAX_RAILS];
+    char peer_device[NET_MAX_RAILS][40];
+    char peer_text[GEMMAR_SOCKET_TEXT_BYTES];
+    uint32_t idle;       /* tests in a row that found nothing */
+    uint64_t checked_ns; /* when the peer's process was looked at */
+    bool gone;           /* it had closed then */
+    int failed;          /* enum gemmar_nccl_result of the first error, 0 while there is none */
+    uint64_t flushed;    /* completions that only say that an error came before */
+    uint64_t head;       /* sequence of the next receive, or of the one that sends go to */
+};
+
+struct net_send {
+    struct net_comm base; /* first */
+    struct net_send_words *words;
+    uint32_t taken;    /* parts of the group at the head that sends have taken, as bits */
+    bool split;        /* long messages go over all queue pairs of a path */
+    uint64_t adaptive; /* bytes above which data and immediate go apart */
+    uint64_t longest;  /* bytes of a message */
+    uint32_t turn;     /* which queue pair of the paths the next long message takes */
+    struct ibv_send_wr wr[NET_PIECES + 2];
+    struct ibv_sge sge[NET_PIECES + 2];
+    struct net_request request[NET_SLOTS * NET_PARTS];
+};
+
+struct net_recv {
+    struct net_comm base; /* first */
+    struct net_recv_words *words;
+    uint32_t flushes; /* requests taken, round robin */
+    struct ibv_recv_wr again[NET_RECV_BATCH];
+    struct net_request request[NET_SLOTS];
+    struct net_request flush[NET_SLOTS];
+};
+
+/* ---- net_context.c ---- */
+
+/* NCCL's logger as one of ours; NULL: standard error. */
+struct gemmar_logger net_logger(gemmar_nccl_logger nccl);
+
+/* ---- net_comm.c ---- */
+
+/* Open an end in *comm (zeroed, with hold.log, profiler and sends set): rails, words, completion
+ * queues and `lanes` queue pairs in INIT. 0 or a negative errno, logged; net_comm_close undoes any
+ * part of it. */
+int net_comm_open(struct net_comm *comm, int dev, uint32_t peer_rails, uint32_t peer_queue_pairs);
+void net_comm_close(struct net_comm *comm);
+/* This end's hello, and what the peer's says. */
+void net_comm_describe(const struct net_comm *comm, struct net_wire_hello *out);
+/* Queue pairs to ready-to-send. Logged. */
+int net_comm_connect(struct net_comm *comm, const struct net_wire_hello *peer, int traffic_class);
+
+/* Local ports of a device that exists, and queue pairs that this process wants per path. */
+int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails);
+
+/* ---- net_fault.c ---- */
+
+/* Keep the first error of a communicator and log its sentence; returns `result`. */
+int net_comm_fail(struct net_comm *comm, int result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A completion with a bad status. Returns the communicator's result. */
+int net_comm_bad_completion(struct net_comm *comm, const struct ibv_wc *wc);
+/* Nothing completed for a while: does the peer's process still live, and the devices? */
+int net_comm_check(struct net_comm *comm);
+/* enum gemmar_nccl_result for a negative errno. */
+int net_result(int rc);
+
+/* ---- net_poll.c ---- */
+
+/* Take what has completed; the communicator's result. */
+int net_comm_poll(struct net_comm *comm);
+/* Keep `count` more receives posted on a lane. */
+int net_recv_post(struct net_recv *recv, struct net_lane *lane, uint32_t count);
+
+/* ---- net_mr.c ---- */
+
+struct net_mr {
+    struct gemmar_hold hold; /* devices outlive communicators while memory is registered */
+    int dev, type;
+    uint32_t rails;
+    struct gemmar_ib_device *device[NET_MAX_RAILS];
+    struct gemmar_ib_mr *mr[NET_MAX_RAILS];
+    uint32_t lkey[NET_MAX_RAILS], rkey[NET_MAX_RAILS];
+};
+
+#endif

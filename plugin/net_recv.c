@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Receiving: a group of receives is announced to the sender by one write, and is complete when the
+// immediates of all its parts have come. Flushes of GPU memory.
+#include <errno.h>
+#include <string.h>
+
+#include "plugin/net_comm.h"
+#include "plugin/net_profiler.h"
+
+/* The lane that announcements go on. */
+static struct net_lane *announcing_lane(struct net_recv *r)
+{
+    return &r->base.lane[0];
+}
+
+static void fill(struct net_cts *cts, const struct net_comm *c, void *data, size_t size, int tag,
+                 const struct net_mr *mr, uint32_t parts)
+{
+    cts->address = (uintptr_t)data;
+    cts->bytes = size;
+    for (uint32_t i = 0; mr != NULL && i < c->rails; i++) {
+        cts->rkey[i] = mr->rkey[i];
+    }
+    cts->tag = (uint32_t)tag;
+    cts->parts = parts;
+    cts->stamp = c->head + 1;
+}
+
+static int announce(struct net_recv *r, struct net_lane *l, uint64_t slot, uint32_t parts)
+{
+    struct net_comm *c = &r->base;
+    uint32_t bytes = parts * (uint32_t)sizeof(struct net_cts);
+    struct ibv_sge sge = {.addr = (uintptr_t)r->words->cts[slot],
+                          .length = bytes,
+                          .lkey = c->rail[l->rail].words->mr->lkey};
+    struct ibv_send_wr *bad,
+        wr = {.sg_list = &sge,
+              .num_sge = 1,
+              .opcode = IBV_WR_RDMA_WRITE,
+              .wr.rdma = {.remote_addr = c->peer_words + offsetof(struct net_send_words, cts[slot]),
+                          .rkey = c->peer_rkey[l->peer_rail]}};
+    int rc;
+
+    l->unsignalled++;
+    if (bytes <= l->inline_bytes) {
+        wr.send_flags = IBV_SEND_INLINE;
+    }
+    if (l->unsignalled >= NET_CTS_SIGNAL) {
+        wr.send_flags |= IBV_SEND_SIGNALED;
+        wr.wr_id = net_wr_id(NET_WORK_CTS, (uint32_t)(l - c->lane), l->unsignalled, 0);
+        l->unsignalled = 0;
+    } else {
+        wr.wr_id = net_wr_id(NET_WORK_CTS, (uint32_t)(l - c->lane), 0, 0);
+    }
+    rc = ibv_post_send(l->qp, &wr, &bad);
+    if (rc != 0) {
+        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR,
+                             "device %s:%d qp 0x%x does not take a clear-to-send: %s",
+                             c->rail[l->rail].device->name, c->rail[l->rail].device->port,
+                             l->qp->qp_num, strerror(rc));
+    }
+    l->room--;
+    return 0;
+}
+
+int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                     void **phandles, void **out_request)
+{
+    struct net_recv *r = recv;
+    struct net_comm *c = &r->base;
+    uint64_t slot = c->head % NET_SLOTS;
+    struct net_request *request = &r->request[slot];
+    struct net_lane *l = announcing_lane(r);
+    int rc;
+
+    *out_request = NULL;
+    if (c->failed != 0) {
+        return c->failed;
+    }
+    if (n < 1 || n > NET_PARTS) {
+        return net_comm_fail(c, GEMMAR_NCCL_INVALID_ARGUMENT, "a group of %d receives", n);
+    }
+    if (request->state != NET_REQUEST_FREE) {
+        return GEMMAR_NCCL_SUCCESS;
+    }
+    if (l->room == 0) {
+        return net_comm_poll(c);
+    }
+    for (int i = 0; i < n; i++) {
+        fill(&r->words->cts[slot][i], c, data[i], sizes[i], tags[i], mhandles[i], (uint32_t)n);
+        request->bytes[i] = sizes[i];
+        request->arrived[i] = 0;
+        if (phandles != NULL && phandles[i] != NULL) {
+            gemmar_net_profile_start(c->profiler, phandles[i], (int)l->rail, l->qp->qp_num, 0, 0, 0,
+                                     &request->event[i]);
+        }
+    }
+    rc = announce(r, l, slot, (uint32_t)n);
+    if (rc != 0) {
+        return rc;
+    }
+    request->state = NET_REQUEST_RECV;
+    request->parts = (uint8_t)n;
+    request->pending = (uint16_t)n;
+    request->sequence = c->head++;
+    *out_request = request;
+    return GEMMAR_NCCL_SUCCESS;
+}
+
+/* Index of a receive whose data went to GPU memory; -1: none. A read of any of them pushes all that
+ * the device wrote before. */
+static int to_flush(int n, const int *sizes, void **mhandles)
+{
+    int last = -1;
+
+    for (int i = 0; i < n; i++) {
+        const struct net_mr *mr = mhandles[i];
+
+        if (sizes[i] > 0 && mr != NULL && mr->type == GEMMAR_NET_PTR_CUDA) {
+            last = i;
+        }
+    }
+    return last;
+}
+
+static struct net_request *free_flush(struct net_recv *r)
+{
+    struct net_request *request = &r->flush[r->flushes % NET_SLOTS];
+
+    if (request->state != NET_REQUEST_FREE) {
+        return NULL;
+    }
+    r->flushes++;
+    return request;
+}
+
+int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandles,
+                      void **out_request)
+{
+    struct net_recv *r = recv;
+    struct net_comm *c = &r->base;
+    struct net_request *request;
+    const struct net_mr *mr;
+    int last, rc = 0;
+
+    *out_request = NULL;
+    if (c->failed != 0) {
+        return c->failed;
+    }
+    last = c->hold.core->knobs.gdr_flush_disable ? -1 : to_flush(n, sizes, mhandles);
+    if (last < 0) {
+        return GEMMAR_NCCL_SUCCESS;
+    }
+    request = free_flush(r);
+    if (request == NULL) {
+        return GEMMAR_NCCL_SUCCESS;
+    }
+    mr = mhandles[last];
+    request->pending = 0;
+    for (uint32_t i = 0; rc == 0 && i < c->rails; i++) {
+        struct net_rail *rail = &c->rail[i];
+
+        if (rail->flush == NULL) {
+            rc = gemmar_ib_flush_open(rail->device, rail->cq, NET_SLOTS, &rail->flush);
+        }
+        if (rc == 0) {
+            rc = gemmar_ib_flush_post(
+                rail->flush, net_wr_id(NET_WORK_FLUSH, i, 0, (uint32_t)(request - r->flush)),
+                (uintptr_t)data[last], mr->rkey[i]);
+        }
+        request->pending += rc == 0;
+    }
+    if (rc != 0) {
+        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "cannot post a flush: %s", strerror(-rc));
+    }
+    request->state = NET_REQUEST_FLUSH;
+    request->parts = 0;
+    *out_request = request;
+    return GEMMAR_NCCL_SUCCESS;
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sending: a receive that the peer has announced is matched by tag, its data written into place,
+// and told by an immediate behind the data on each queue pair that carried some of it.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "plugin/net_comm.h"
+#include "plugin/net_profiler.h"
+#include "transport/order.h"
+
+#define STRIPE_ALIGN    128u       /* NCCL's LL128 lines must not be torn between two stripes */
+#define STRIPE_LEAST    (1u << 15) /* bytes of a stripe, on average: shorter messages go whole */
+#define STRIPE_OVERHEAD 4096u      /* bytes that a message costs beside its own */
+#define SERVED_UNIT     64u
+#define IDLE_TURNS      1024u /* fruitless calls between two looks at the clock */
+
+/* A message on its way into work requests. */
+struct message {
+    struct net_request *request;
+    const struct net_cts *cts;
+    const struct net_mr *mr;
+    uint64_t data;
+    uint64_t bytes;
+    uint32_t part;
+    void *phandle;
+};
+
+/* The part of the group at the head that a tag belongs to: the first one not taken. -1: none, or
+ * the group has not arrived as a whole. */
+static int match(const struct net_send *s, const struct net_cts *group, int tag)
+{
+    uint64_t stamp = s->base.head + 1;
+    int found = -1;
+
+    for (uint32_t i = 0; i < group[0].parts && i < NET_PARTS; i++) {
+        if (gemmar_load_acquire(&group[i].stamp) != stamp) {
+            return -1;
+        }
+        if (found < 0 && group[i].tag == (uint32_t)tag && (s->taken & 1u << i) == 0) {
+            found = (int)i;
+        }
+    }
+    return found;
+}
+
+static void take(struct net_send *s, const struct net_cts *group, uint32_t part)
+{
+    s->taken |= 1u << part;
+    if (s->taken == (1u << group[0].parts) - 1) {
+        s->taken = 0;
+        s->base.head++;
+    }
+}
+
+/* Work requests of one stripe in s->wr. Returns their number. */
+static uint32_t build(struct net_send *s, const struct message *m, const struct net_lane *l,
+                      uint64_t offset, uint64_t bytes, uint32_t stripes, bool with_size)
+{
+    uint32_t n = 0, rkey = m->cts->rkey[l->peer_rail];
+    bool apart = with_size || bytes > s->adaptive || bytes > l->longest;
+    uint64_t address = m->cts->address;
+    uint32_t imm;
+
+    while (apart && bytes > 0) {
+        uint64_t piece = bytes < l->longest ? bytes : l->longest;
+
+        s->sge[n] = (struct ibv_sge){
+            .addr = m->data + offset, .length = (uint32_t)piece, .lkey = m->mr->lkey[l->rail]};
+        s->wr[n].num_sge = 1;
+        s->wr[n].opcode = IBV_WR_RDMA_WRITE;
+        s->wr[n].send_flags = 0;
+        s->wr[n].wr.rdma.remote_addr = address + offset;
+        s->wr[n].wr.rdma.rkey = rkey;
+        offset += piece;
+        bytes -= piece;
+        n++;
+    }
+    if (with_size) {
+        uint64_t slot = s->base.head % NET_SLOTS;
+
+        s->words->bytes[slot][m->part] = m->bytes;
+        s->sge[n] = (struct ibv_sge){.addr = (uintptr_t)&s->words->bytes[slot][m->part],
+                                     .length = sizeof(uint64_t),
+                                     .lkey = s->base.rail[l->rail].words->mr->lkey};
+        s->wr[n].num_sge = 1;
+        s->wr[n].opcode = IBV_WR_RDMA_WRITE;
+        s->wr[n].send_flags = l->inline_bytes >= sizeof(uint64_t) ? IBV_SEND_INLINE : 0;
+        s->wr[n].wr.rdma.remote_addr =
+            s->base.peer_words + offsetof(struct net_recv_words, bytes[slot][m->part]);
+        s->wr[n].wr.rdma.rkey = s->base.peer_rkey[l->peer_rail];
+        n++;
+    }
+    imm = stripes > 1 || m->bytes > NET_IMM_SHORT_BYTES
+              ? net_imm_striped(s->base.head, m->part, stripes)
+              : net_imm_short(s->base.head, m->part, (uint32_t)m->bytes);
+    s->sge[n] = (struct ibv_sge){.addr = m->data + offset,
+                                 .length = (uint32_t)bytes,
+                                 .lkey = bytes > 0 ? m->mr->lkey[l->rail] : 0};
+    s->wr[n].num_sge = bytes > 0; /* some providers take a length of 0 for 2^31 */
+    s->wr[n].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    s->wr[n].send_flags = IBV_SEND_SIGNALED;
+    if (bytes > 0 && bytes <= l->inline_bytes && m->mr->type == GEMMAR_NET_PTR_HOST) {
+        s->wr[n].send_flags |= IBV_SEND_INLINE;
+    }
+    s->wr[n].imm_data = htonl(imm);
+    if (bytes > 0) {
+        s->wr[n].wr.rdma.remote_addr = address + offset;
+        s->wr[n].wr.rdma.rkey = rkey;
+    } else { /* a receive of no bytes may have no registration: name memory that exists */
+        s->wr[n].wr.rdma.remote_addr = s->base.peer_words;
+        s->wr[n].wr.rdma.rkey = s->base.peer_rkey[l->peer_rail];
+    }
+    return n + 1;
+}
+
+/* Post one stripe. 0 or the errno of ibv_post_send; nothing was posted then, or the lane is dead.
+ */
+static int post(struct net_send *s, const struct message *m, struct net_lane *l, uint64_t offset,
+                uint64_t bytes, uint32_t stripes, bool with_size)
+{
+    uint32_t n = build(s, m, l, offset, bytes, stripes, with_size);
+    struct ibv_send_wr *bad;
+    int rc;
+
+    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, (uint32_t)(l - s->base.lane), n,
+                                   (uint32_t)(m->request - s->request));
+    s->wr[n - 1].next = NULL;
+    rc = ibv_post_send(l->qp, s->wr, &bad);
+    s->wr[n - 1].next = &s->wr[n];
+    if (rc != 0) {
+        return rc;
+    }
+    l->room -= n;
+    l->messages++;
+    l->bytes += bytes;
+    m->request->pending++;
+    l->served += (bytes + STRIPE_OVERHEAD) * SERVED_UNIT / l->weight;
+    if (m->phandle != NULL && m->request->pending <= NET_PARTS) {
+        gemmar_net_profile_start(s->base.profiler, m->phandle, (int)l->rail, l->qp->qp_num, bytes,
+                                 s->wr[n - 1].wr_id, IBV_WR_RDMA_WRITE_WITH_IMM,
+                                 &m->request->event[m->request->pending - 1]);
+    }
+    return 0;
+}
+
+/* The lane that has been given the least work for its speed. */
+static struct net_lane *idlest(struct net_comm *c)
+{
+    struct net_lane *found = c->lane;
+
+    for (uint32_t i = 1; i < c->lanes; i++) {
+        found = c->lane[i].served < found->served ? &c->lane[i] : found;
+    }
+    return found;
+}
+
+/* The lanes of a long message: one of each path, or all when NCCL_IB_SPLIT_DATA_ON_QPS says so. */
+static uint32_t spread(struct net_send *s, struct net_lane **out)
+{
+    struct net_comm *c = &s->base;
+    uint32_t count = s->split ? c->lanes : c->paths;
+    uint32_t first = s->split ? 0 : c->paths * (s->turn++ % c->queue_pairs);
+
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = &c->lane[first + i];
+    }
+    return count;
+}
+
+/* Work requests that a stripe of at most `bytes` needs. */
+static uint32_t needed(const struct net_lane *l, uint64_t bytes)
+{
+    return 2 + (bytes > l->longest ? (uint32_t)((bytes + l->longest - 1) / l->longest) : 1);
+}
+
+static int cannot_post(struct net_send *s, const struct net_lane *l, int rc)
+{
+    const struct gemmar_ib_device *d = s->base.rail[l->rail].device;
+
+    return net_comm_fail(&s->base, GEMMAR_NCCL_SYSTEM_ERROR,
+                         "device %s:%d qp 0x%x does not take a send: %s", d->name, d->port,
+                         l->qp->qp_num, strerror(rc));
+}
+
+/* Shares by weight, cut at STRIPE_ALIGN; the last lane takes the rest. */
+static int post_striped(struct net_send *s, const struct message *m)
+{
+    struct net_lane *lanes[NET_MAX_LANES];
+    uint64_t weights = 0, offset = 0, share[NET_MAX_LANES];
+    uint32_t count = spread(s, lanes), stripes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        weights += lanes[i]->weight;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t left = m->bytes - offset;
+        uint64_t part = (uint64_t)((double)m->bytes * lanes[i]->weight / (double)weights);
+
+        part = (part + STRIPE_ALIGN - 1) / STRIPE_ALIGN * STRIPE_ALIGN;
+        share[i] = i + 1 == count || part > left ? left : part;
+        offset += share[i];
+        stripes += share[i] > 0;
+        if (lanes[i]->room < needed(lanes[i], share[i])) {
+            return -EAGAIN;
+        }
+    }
+    offset = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        int rc = share[i] > 0 ? post(s, m, lanes[i], offset, share[i], stripes, offset == 0) : 0;
+
+        if (rc != 0) {
+            return offset == 0 && rc == ENOMEM ? -EAGAIN : cannot_post(s, lanes[i], rc);
+        }
+        offset += share[i];
+    }
+    return 0;
+}
+
+static int post_whole(struct net_send *s, const struct message *m)
+{
+    struct net_lane *l = s->base.lanes == 1 ? s->base.lane : idlest(&s->base);
+    int rc;
+
+    if (l->room < needed(l, m->bytes)) {
+        return -EAGAIN;
+    }
+    rc = post(s, m, l, 0, m->bytes, 1, m->bytes > NET_IMM_SHORT_BYTES);
+    if (rc == ENOMEM) {
+        return -EAGAIN;
+    }
+    return rc != 0 ? cannot_post(s, l, rc) : 0;
+}
+
+/* 0, -EAGAIN when there is no room, or the communicator's result. */
+static int post_message(struct net_send *s, const struct message *m)
+{
+    bool stripes = s->base.lanes > 1 && m->bytes >= (uint64_t)STRIPE_LEAST * 2 &&
+                   (s->base.paths > 1 || s->split);
+
+    return stripes ? post_striped(s, m) : post_whole(s, m);
+}
+
+/* Nothing can be done now: is the other end still there? */
+static int not_now(struct net_send *s)
+{
+    struct net_comm *c = &s->base;
+
+    return ++c->idle % IDLE_TURNS == 0 ? net_comm_check(c) : c->failed;
+}
+
+static int bad_send(struct net_send *s, const struct net_cts *cts, uint64_t size,
+                    const void *mhandle)
+{
+    if (size <= cts->bytes) {
+        return net_comm_fail(&s->base, GEMMAR_NCCL_INVALID_ARGUMENT, "a send of %llu bytes %s",
+                             (unsigned long long)size,
+                             mhandle == NULL ? "of memory that is not registered"
+                                             : "is longer than the device takes");
+    }
+    return net_comm_fail(&s->base, GEMMAR_NCCL_INVALID_USAGE,
+                         "a send of %llu bytes meets a receive of %llu bytes (tag 0x%x)",
+                         (unsigned long long)size, (unsigned long long)cts->bytes, cts->tag);
+}
+
+int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                     void **out_request)
+{
+    struct net_send *s = send;
+    uint64_t slot = s->base.head % NET_SLOTS;
+    const struct net_cts *group = s->words->cts[slot];
+    struct message m = {.mr = mhandle, .data = (uintptr_t)data, .bytes = size, .phandle = phandle};
+    int part, rc;
+
+    *out_request = NULL;
+    if (s->base.failed != 0) {
+        return s->base.failed;
+    }
+    if (gemmar_load_acquire(&group[0].stamp) != s->base.head + 1) {
+        return not_now(s);
+    }
+    part = match(s, group, tag);
+    if (part < 0) {
+        return not_now(s);
+    }
+    m.part = (uint32_t)part;
+    m.cts = &group[part];
+    m.request = &s->request[slot * NET_PARTS + m.part];
+    if (m.request->state != NET_REQUEST_FREE) {
+        return GEMMAR_NCCL_SUCCESS; /* its predecessor was not tested to the end yet */
+    }
+    if (size > m.cts->bytes || size > s->longest || (size > 0 && mhandle == NULL)) {
+        return bad_send(s, m.cts, size, mhandle);
+    }
+    m.request->pending = 0;
+    rc = post_message(s, &m);
+    if (rc != 0) {
+        return rc == -EAGAIN ? GEMMAR_NCCL_SUCCESS : rc;
+    }
+    m.request->state = NET_REQUEST_SEND;
+    m.request->parts = 1;
+    m.request->bytes[0] = size;
+    m.request->sequence = s->base.head;
+    take(s, group, m.part);
+    *out_request = m.request;
+    return GEMMAR_NCCL_SUCCESS;
+}
