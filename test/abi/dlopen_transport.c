@@ -36,6 +36,23 @@ static int complete(const struct gemmar_transport_table *t)
            t->channel_counters != NULL && t->channel_qp != NULL && t->channel_close != NULL;
 }
 
+/* NCCL takes the newest version that it knows, so that each has to be there, by one name. */
+static int nccl_finds_every_version(void *library)
+{
+    char symbol[32];
+
+    for (int version = 6; version <= 12; version++) {
+        const char *const *name;
+
+        (void)snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%d", version);
+        name = dlsym(library, symbol); /* the name is the first member of each table */
+        if (name == NULL || strcmp(*name, "Gemmar") != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     const struct gemmar_transport_table *table;
@@ -62,6 +79,7 @@ int main(int argc, char **argv)
            "size and version");
     expect(complete(table), "no member is missing");
     expect(dlsym(library, "gemmar_log") == NULL, "internal symbols are hidden");
+    expect(nccl_finds_every_version(library), "a table for every version of NCCL's network API");
 
     again = dlopen(GEMMAR_TRANSPORT_SONAME, RTLD_NOW | RTLD_NOLOAD);
     expect(again == library, "the SONAME finds the loaded library");
