@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "transport/advice.h"
 #include "transport/ib_device.h"
 #include "transport/order.h"
 
@@ -69,6 +70,7 @@ static void *event_loop(void *argument)
 int gemmar_ib_event_start(struct gemmar_ib_device *d)
 {
     int flags = fcntl(d->context->async_fd, F_GETFL);
+    char advice[GEMMAR_ADVICE_BYTES];
     sigset_t all, old;
     int rc;
 
@@ -80,7 +82,8 @@ int gemmar_ib_event_start(struct gemmar_ib_device *d)
     d->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (d->stop_fd < 0) {
         rc = -errno;
-        gemmar_warn(d->log, "ib_event: eventfd: %s", strerror(-rc));
+        gemmar_warn(d->log, "ib_event: eventfd: %s%s", strerror(-rc),
+                    gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         return rc;
     }
     (void)sigfillset(&all);
@@ -89,7 +92,8 @@ int gemmar_ib_event_start(struct gemmar_ib_device *d)
     rc = pthread_create(&d->event_thread, NULL, event_loop, d);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) {
-        gemmar_warn(d->log, "ib_event: cannot start a thread: %s", strerror(rc));
+        gemmar_warn(d->log, "ib_event: cannot start a thread: %s%s", strerror(rc),
+                    gemmar_advice_limit(rc, 0, advice, sizeof(advice)));
         (void)close(d->stop_fd);
         d->stop_fd = -1;
     }

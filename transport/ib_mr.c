@@ -5,8 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
+
+#include "transport/advice.h"
 
 static int access_of(const struct gemmar_ib_device *d, enum gemmar_mr_kind kind)
 {
@@ -27,20 +28,11 @@ static struct ibv_mr *reg_host(struct gemmar_ib_device *d, void *address, size_t
 
 static void explain_host(const struct gemmar_ib_device *d, uint64_t length, int error)
 {
-    struct rlimit limit = {0, 0};
+    char advice[GEMMAR_ADVICE_BYTES];
 
-    (void)getrlimit(RLIMIT_MEMLOCK, &limit); /* on failure 0 is printed */
-    if (error == ENOMEM && limit.rlim_cur != RLIM_INFINITY) {
-        gemmar_warn(
-            d->log,
-            "ib_mr: device %s cannot register %llu bytes: %s; RLIMIT_MEMLOCK is %llu bytes, "
-            "raise it (ulimit -l unlimited, or CAP_IPC_LOCK)",
-            d->name, (unsigned long long)length, strerror(error),
-            (unsigned long long)limit.rlim_cur);
-    } else {
-        gemmar_warn(d->log, "ib_mr: device %s cannot register %llu bytes: %s", d->name,
-                    (unsigned long long)length, strerror(error));
-    }
+    gemmar_warn(d->log, "ib_mr: device %s cannot register %llu bytes: %s%s", d->name,
+                (unsigned long long)length, strerror(error),
+                gemmar_advice_limit(error, length, advice, sizeof(advice)));
 }
 
 /* dma-buf first, peer memory second. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "transport/advice.h"
 #include "transport/ib_gid.h"
 #include "transport/wait.h"
 
@@ -74,6 +75,7 @@ int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
         .port_num = d->port,
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
     };
+    char advice[GEMMAR_ADVICE_BYTES];
     uint32_t inline_bytes = options->inline_bytes;
     struct ibv_qp *qp = create(d, cq, options, &inline_bytes);
     int rc;
@@ -84,8 +86,8 @@ int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
     }
     if (qp == NULL) {
         rc = errno != 0 ? -errno : -EIO;
-        gemmar_warn(d->log, "ib_qp: device %s: cannot create a queue pair: %s", d->name,
-                    strerror(-rc));
+        gemmar_warn(d->log, "ib_qp: device %s: cannot create a queue pair: %s%s", d->name,
+                    strerror(-rc), gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         return rc;
     }
     rc = modify(d, qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

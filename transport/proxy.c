@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "transport/advice.h"
 #include "transport/channel.h"
 #include "transport/ib_gid.h"
 #include "transport/order.h"
@@ -285,7 +286,10 @@ int gemmar_proxy_start(struct gemmar_channel *c)
     rc = pthread_create(&c->proxy, NULL, proxy_loop, c);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) {
-        gemmar_warn(&c->log, "proxy: cannot start a thread: %s", strerror(rc));
+        char advice[GEMMAR_ADVICE_BYTES];
+
+        gemmar_warn(&c->log, "proxy: cannot start a thread: %s%s", strerror(rc),
+                    gemmar_advice_limit(rc, 0, advice, sizeof(advice)));
     }
     return -rc;
 }

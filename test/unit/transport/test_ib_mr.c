@@ -187,6 +187,44 @@ START_TEST(locked_memory_limit_is_named)
 }
 END_TEST
 
+/* Advice that does not fit sends the user the wrong way. */
+START_TEST(locked_memory_limit_is_named_only_when_it_is_near)
+{
+    static const struct {
+        rlim_t limit;
+        uint64_t bytes;
+        int error;
+        bool named;
+    } row[] = {
+        {65536, 65536, ENOMEM, true},
+        {65536, 40960, ENOMEM, true},
+        {65536, 4096, ENOMEM, false},
+        {65536, 1 << 20, EINVAL, false},
+        {65536, 1 << 20, EFAULT, false},
+        {(rlim_t)1 << 40, 1 << 20, ENOMEM, false},
+        {RLIM_INFINITY, 1 << 20, ENOMEM, false},
+    };
+    struct gemmar_memory memory = {.dmabuf_fd = -1};
+    struct rlimit limit;
+    struct gemmar_ib_mr *mr = NULL;
+
+    open_with(fake_knobs());
+    memory.address = page;
+    memory.length = row[_i].bytes;
+    ck_assert_int_eq(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    limit.rlim_cur = row[_i].limit < limit.rlim_max ? row[_i].limit : limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    fake.host_errno = row[_i].error;
+    ck_assert_int_eq(gemmar_ib_mr_get(&devices[0], &memory, GEMMAR_MR_DATA, &mr), -row[_i].error);
+    ck_assert_int_eq(fake_warnings(), 1);
+    if (row[_i].named || limit.rlim_cur >= row[_i].limit) { /* else this machine allows less */
+        ck_assert_int_eq(strstr(fake_log_text(), "RLIMIT_MEMLOCK") != NULL, row[_i].named);
+        ck_assert_int_eq(strstr(fake_log_text(), "CAP_IPC_LOCK") != NULL, row[_i].named);
+    }
+    close_it();
+}
+END_TEST
+
 START_TEST(impossible_ranges_are_refused)
 {
     struct gemmar_memory memory = {.address = (void *)UINTPTR_MAX, .length = 64, .dmabuf_fd = -1};
@@ -216,6 +254,7 @@ int main(void)
     tcase_add_test(tcase, stamps_are_never_relaxed);
     tcase_add_test(tcase, gpu_memory_takes_the_second_route_when_the_first_fails);
     tcase_add_test(tcase, locked_memory_limit_is_named);
+    tcase_add_loop_test(tcase, locked_memory_limit_is_named_only_when_it_is_near, 0, 7);
     tcase_add_test(tcase, impossible_ranges_are_refused);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");
