@@ -4,21 +4,58 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "transport/advice.h"
 #include "transport/hca_filter.h"
 #include "transport/ib_gid.h"
 #include "transport/ib_query.h"
+
+#define LEFT_OUT_MAX 16
 
 uint32_t gemmar_ib_mtu_bytes(enum ibv_mtu mtu)
 {
     return 128u << (int)mtu;
 }
 
+/* Why ports are not used. They are told together at the end: beside a device that works each one
+ * has a line of its own, otherwise the sentence that there is none carries them all. */
+struct left_out {
+    int count;
+    struct {
+        enum gemmar_log_level level;
+        char text[320];
+    } port[LEFT_OUT_MAX];
+};
+
+static void leave_out(struct left_out *l, enum gemmar_log_level level,
+                      const struct gemmar_ib_device *d, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void leave_out(struct left_out *l, enum gemmar_log_level level,
+                      const struct gemmar_ib_device *d, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    if (l->count == LEFT_OUT_MAX) {
+        return;
+    }
+    l->port[l->count].level = level;
+    n = snprintf(l->port[l->count].text, sizeof(l->port[0].text), "device %s port %d ", d->name,
+                 d->port);
+    va_start(args, format);
+    (void)vsnprintf(l->port[l->count].text + n, sizeof(l->port[0].text) - (size_t)n, format, args);
+    va_end(args);
+    l->count++;
+}
+
 /* On InfiniBand entry 0 names the port; on RoCE one must be chosen. */
-static int find_gid(struct gemmar_ib_device *d)
+static int find_gid(struct gemmar_ib_device *d, struct left_out *l)
 {
     int count = d->port_attr.gid_tbl_len, index;
     struct gemmar_gid_entry *entries;
@@ -34,6 +71,7 @@ static int find_gid(struct gemmar_ib_device *d)
     }
     entries = calloc((size_t)(count > 0 ? count : 1), sizeof(*entries));
     if (entries == NULL) {
+        leave_out(l, GEMMAR_LOG_WARN, d, "has a GID table that does not fit into memory");
         return -ENOMEM;
     }
     for (int i = 0; i < count; i++) {
@@ -41,7 +79,7 @@ static int find_gid(struct gemmar_ib_device *d)
     }
     index = gemmar_ib_gid_choose(entries, count, d->knobs, why, sizeof(why));
     if (index < 0) {
-        gemmar_warn(d->log, "ib_gid: device %s port %d: %s", d->name, d->port, why);
+        leave_out(l, GEMMAR_LOG_WARN, d, "has no GID to use: %s", why);
     } else {
         d->gid_index = index;
         d->gid = entries[index].gid;
@@ -66,53 +104,78 @@ static void close_port(struct gemmar_ib_device *d)
     memset(d, 0, sizeof(*d));
 }
 
-/* 0: opened; 1: not to be used, said why; negative errno otherwise. */
-static int open_port(struct gemmar_ib_device *d, struct ibv_device *device, uint8_t port)
+static int open_context(struct gemmar_ib_device *d, struct ibv_device *device, struct left_out *l)
 {
-    int rc;
+    char advice[GEMMAR_ADVICE_BYTES];
+    int error;
 
-    d->port = port;
-    d->stop_fd = -1;
-    d->gid_index = -1;
-    (void)pthread_mutex_init(&d->mr_lock, NULL); /* default attributes: cannot fail on Linux */
     errno = 0;
     d->context = d->verbs->open_device(device);
-    if (d->context == NULL) {
-        rc = errno != 0 ? -errno : -EIO;
-        gemmar_warn(d->log,
-                    "ib_device: cannot open device %s: %s; check /dev/infiniband/uverbs* and the "
-                    "limits on locked memory and files",
-                    d->name, strerror(-rc));
-        goto undo;
+    if (d->context != NULL) {
+        return 0;
     }
-    rc = d->verbs->query_device(d->context, &d->attr);
+    error = errno != 0 ? errno : EIO;
+    (void)gemmar_advice_limit(error, 0, advice, sizeof(advice));
+    if (error == EACCES || error == EPERM) {
+        (void)snprintf(advice, sizeof(advice),
+                       "; /dev/infiniband/uverbs* must be readable and writable for user %u",
+                       (unsigned)geteuid());
+    } else if (error == ENOENT || error == ENODEV || error == ENXIO) {
+        (void)snprintf(advice, sizeof(advice),
+                       "; /dev/infiniband/uverbs* is missing, a container must be given it");
+    }
+    leave_out(l, GEMMAR_LOG_WARN, d, "cannot be opened: %s%s", strerror(error), advice);
+    return -error;
+}
+
+static int query(struct gemmar_ib_device *d, struct left_out *l)
+{
+    int rc = d->verbs->query_device(d->context, &d->attr);
+
     if (rc == 0) {
-        rc = d->verbs->query_port(d->context, port, &d->port_attr);
+        rc = d->verbs->query_port(d->context, d->port, &d->port_attr);
     }
     if (rc != 0) {
         rc = rc > 0 ? -rc : rc;
-        gemmar_warn(d->log, "ib_device: device %s port %d: query failed: %s", d->name, port,
-                    strerror(-rc));
-        goto undo;
+        leave_out(l, GEMMAR_LOG_WARN, d, "cannot be queried: %s", strerror(-rc));
+        return rc;
     }
     if (d->port_attr.state != IBV_PORT_ACTIVE) {
-        gemmar_info(d->log, "ib_device: device %s port %d is not active (state %d), left out",
-                    d->name, port, (int)d->port_attr.state);
-        rc = 1;
-        goto undo;
+        leave_out(l, GEMMAR_LOG_INFO, d, "is not active (state %d)", (int)d->port_attr.state);
+        return -ENETDOWN;
     }
-    d->guid = be64toh(d->attr.node_guid) + port - 1;
-    d->speed_mbps = gemmar_ib_port_speed(&d->port_attr);
-    d->numa_node = gemmar_ib_device_place(d->name, d->pci_path, sizeof(d->pci_path));
-    rc = find_gid(d);
+    return 0;
+}
+
+/* 0, or a negative errno whose reason is in `l`. */
+static int open_port(struct gemmar_ib_device *d, struct ibv_device *device, struct left_out *l)
+{
+    char advice[GEMMAR_ADVICE_BYTES];
+    int rc;
+
+    d->stop_fd = -1;
+    d->gid_index = -1;
+    (void)pthread_mutex_init(&d->mr_lock, NULL); /* default attributes: cannot fail on Linux */
+    rc = open_context(d, device, l);
+    if (rc == 0) {
+        rc = query(d, l);
+    }
     if (rc != 0) {
         goto undo;
     }
+    d->guid = be64toh(d->attr.node_guid) + d->port - 1;
+    d->speed_mbps = gemmar_ib_port_speed(&d->port_attr);
+    d->numa_node = gemmar_ib_device_place(d->name, d->pci_path, sizeof(d->pci_path));
+    rc = find_gid(d, l);
+    if (rc != 0) {
+        goto undo;
+    }
+    errno = 0;
     d->pd = d->verbs->alloc_pd(d->context);
     if (d->pd == NULL) {
         rc = errno != 0 ? -errno : -ENOMEM;
-        gemmar_warn(d->log, "ib_device: device %s: no protection domain: %s", d->name,
-                    strerror(-rc));
+        leave_out(l, GEMMAR_LOG_WARN, d, "has no protection domain to give: %s%s", strerror(-rc),
+                  gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         goto undo;
     }
     d->dmabuf = gemmar_ib_has_dmabuf(d->verbs, d->pd);
@@ -121,12 +184,13 @@ static int open_port(struct gemmar_ib_device *d, struct ibv_device *device, uint
     rc = gemmar_ib_event_start(d);
     if (rc == 0) {
         gemmar_info(d->log, "ib_device: device %s port %d %s %u Mb/s mtu %u lid %u numa %d",
-                    d->name, port,
+                    d->name, d->port,
                     d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand",
                     d->speed_mbps, gemmar_ib_mtu_bytes(d->port_attr.active_mtu), d->port_attr.lid,
                     d->numa_node);
         return 0;
     }
+    leave_out(l, GEMMAR_LOG_INFO, d, "has no event thread: %s", strerror(-rc)); /* told already */
 undo:
     close_port(d);
     return rc;
@@ -149,14 +213,58 @@ static int count_ports(const struct gemmar_ib_verbs *verbs, struct ibv_device *d
     return ports;
 }
 
+/* The last word on a search: every reason once, in as much of one line as is free. */
+static void tell(const struct left_out *l, const struct gemmar_knobs *knobs,
+                 const struct gemmar_logger *log, int found, int list_error, uint32_t count)
+{
+    char text[800] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < l->count && count != 0; i++) {
+        gemmar_log(log, l->port[i].level, "ib_device: %s, left out", l->port[i].text);
+    }
+    if (count != 0) {
+        return;
+    }
+    if (list_error != 0) {
+        used =
+            (size_t)snprintf(text, sizeof(text), ": ibv_get_device_list: %s", strerror(list_error));
+    }
+    for (int i = 0; i < l->count && used < sizeof(text); i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s", i > 0 ? ";" : ":",
+                                 l->port[i].text);
+    }
+    gemmar_warn(log, "ib_device: no usable verbs device (%d found, NCCL_IB_HCA '%.100s')%s", found,
+                knobs->ib_hca, text);
+}
+
+/* The ports of one device that the filter admits; returns how many were opened. */
+static uint32_t open_ports(const struct gemmar_ib_device *model, struct ibv_device *device,
+                           const struct gemmar_hca_filter *filter, struct gemmar_ib_device *devices,
+                           uint32_t room, struct left_out *l)
+{
+    int ports = count_ports(model->verbs, device);
+    uint32_t count = 0;
+
+    for (int port = 1; port <= ports && count < room; port++) {
+        if (gemmar_hca_filter_match(filter, model->name, port)) {
+            devices[count] = *model;
+            devices[count].port = (uint8_t)port;
+            count += open_port(&devices[count], device, l) == 0;
+        }
+    }
+    return count;
+}
+
 int gemmar_ib_devices_open(const struct gemmar_ib_verbs *verbs, const struct gemmar_knobs *knobs,
                            const struct gemmar_logger *log, struct gemmar_ib_device *devices,
                            uint32_t *out_count)
 {
+    struct left_out left_out = {.count = 0};
     struct gemmar_hca_filter filter;
     char why[160];
     struct ibv_device **list;
-    int found = 0, rc;
+    int found = 0, list_error, rc;
     uint32_t count = 0;
 
     rc = gemmar_hca_filter_parse(knobs->ib_hca, &filter, why, sizeof(why));
@@ -168,35 +276,23 @@ int gemmar_ib_devices_open(const struct gemmar_ib_verbs *verbs, const struct gem
         gemmar_warn(log, "ib_device: NCCL_IB_DISABLE is 1, no verbs device is used");
         return -ENODEV;
     }
+    errno = 0;
     list = verbs->get_device_list(&found);
+    list_error = list == NULL ? errno : 0;
     for (int i = 0; list != NULL && i < found; i++) {
-        const char *name = verbs->get_device_name(list[i]);
-        int ports;
+        struct gemmar_ib_device model = {.verbs = verbs, .knobs = knobs, .log = log};
 
-        if (!gemmar_hca_filter_match(&filter, name, -1)) {
-            continue;
-        }
-        ports = count_ports(verbs, list[i]);
-        for (int port = 1; port <= ports && count < GEMMAR_MAX_DEVICES; port++) {
-            struct gemmar_ib_device *d = &devices[count];
-
-            if (!gemmar_hca_filter_match(&filter, name, port)) {
-                continue;
-            }
-            memset(d, 0, sizeof(*d));
-            d->verbs = verbs;
-            d->knobs = knobs;
-            d->log = log;
-            (void)snprintf(d->name, sizeof(d->name), "%s", name);
-            count += open_port(d, list[i], (uint8_t)port) == 0;
+        (void)snprintf(model.name, sizeof(model.name), "%s", verbs->get_device_name(list[i]));
+        if (gemmar_hca_filter_match(&filter, model.name, -1)) {
+            count += open_ports(&model, list[i], &filter, &devices[count],
+                                GEMMAR_MAX_DEVICES - count, &left_out);
         }
     }
     if (list != NULL) {
         verbs->free_device_list(list);
     }
+    tell(&left_out, knobs, log, found, list_error, count);
     if (count == 0) {
-        gemmar_warn(log, "ib_device: no usable verbs device (%d found, NCCL_IB_HCA '%.200s')",
-                    found, knobs->ib_hca);
         return -ENODEV;
     }
     *out_count = count;

@@ -104,6 +104,84 @@ START_TEST(filter_chooses_devices_and_ports)
 }
 END_TEST
 
+/* The last sentence is often the only one that a user sees. */
+START_TEST(reasons_stand_in_the_sentence_that_there_is_no_device)
+{
+    /* Calls: the list of devices, open and query for the number of ports, open and query. */
+    static const struct {
+        int found, call, error;
+        const char *want;
+    } row[] = {
+        {1, 0, 0, ": device fake0 port 1 is not active (state 1)"},
+        {1, 0, 99, ": device fake0 port 1 has no GID to use: NCCL_IB_GID_INDEX"},
+        {1, 5, EIO, ": device fake0 port 1 cannot be queried: Input/output error"},
+        {1, 2, EACCES, "port 1 cannot be opened: Permission denied; /dev/infiniband/uverbs* must"},
+        {1, 2, ENOENT, "No such file or directory; /dev/infiniband/uverbs* is missing"},
+        {1, 2, EMFILE, "cannot be opened: Too many open files; RLIMIT_NOFILE is "},
+        {0, 1, ENOSYS, ": ibv_get_device_list: Function not implemented"},
+    };
+    struct gemmar_knobs *knobs = fake_knobs();
+    char begin[64];
+
+    fake_reset();
+    if (row[_i].call != 0) {
+        fake.fail_call = row[_i].call;
+        fake.fail_last = 100;
+        fake.fail_errno = row[_i].error;
+    } else if (row[_i].error != 0) {
+        knobs->ib_gid_index = row[_i].error;
+    } else {
+        fake.device[0].port[0].attr.state = IBV_PORT_DOWN;
+    }
+    count = 0;
+    ck_assert_int_eq(gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count),
+                     -ENODEV);
+    ck_assert_int_eq(fake_warnings(), 1);
+    (void)snprintf(begin, sizeof(begin), "no usable verbs device (%d found", row[_i].found);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), begin));
+    ck_assert_msg(strstr(fake_log_text(), row[_i].want) != NULL, "'%s' is not in: %s", row[_i].want,
+                  fake_log_text());
+    ck_assert_int_eq(fake.live, 0);
+}
+END_TEST
+
+START_TEST(reasons_of_many_ports_fit_one_line)
+{
+    char name[16];
+
+    fake_reset();
+    for (int i = 1; i < 18; i++) {
+        (void)snprintf(name, sizeof(name), "fake%d", i);
+        (void)fake_add_device(name, 2, false);
+    }
+    for (int i = 0; i < 18; i++) {
+        fake.device[i].port[0].attr.state = fake.device[i].port[1].attr.state = IBV_PORT_DOWN;
+    }
+    ck_assert_int_eq(open_all(), -ENODEV);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "device fake3 port 2 is not active"));
+}
+END_TEST
+
+/* Beside a device that works, one that does not is told on its own: a warning unless idle. */
+START_TEST(failed_port_beside_a_good_one_is_one_warning)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    fake_reset();
+    (void)fake_add_device("fake1", 1, true);
+    (void)strcpy(knobs->ib_addr_range, "203.0.113.0/24");
+    count = 0;
+    ck_assert_int_eq(gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count),
+                     0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "device fake1 port 1 has no GID to use"));
+    ck_assert_ptr_null(strstr(fake_log_text(), "no usable verbs device"));
+    close_all();
+}
+END_TEST
+
 START_TEST(no_device_is_one_sentence)
 {
     fake_reset();
@@ -189,6 +267,9 @@ int main(void)
     tcase_add_test(tcase, ports_of_a_device_have_different_guids);
     tcase_add_test(tcase, inactive_port_is_left_out_with_a_sentence);
     tcase_add_test(tcase, filter_chooses_devices_and_ports);
+    tcase_add_loop_test(tcase, reasons_stand_in_the_sentence_that_there_is_no_device, 0, 7);
+    tcase_add_test(tcase, reasons_of_many_ports_fit_one_line);
+    tcase_add_test(tcase, failed_port_beside_a_good_one_is_one_warning);
     tcase_add_test(tcase, no_device_is_one_sentence);
     tcase_add_test(tcase, roce_takes_a_routable_gid);
     tcase_add_test(tcase, no_step_that_fails_leaves_anything);
