@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/advice.h"
 #include "transport/build_id.h"
 #include "transport/order.h"
 #include "transport/wait.h"
@@ -107,6 +108,7 @@ static int open_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rail)
 {
     struct gemmar_ib_device *d = rail->device;
     uint32_t here = c->qps_per_peer * c->peer_count; /* at most: the rails share them */
+    char advice[GEMMAR_ADVICE_BYTES];
     bool imm = c->signal == GEMMAR_SIGNAL_IMM;
     bool flush = imm && c->data.is_gpu && c->knobs->gdr_flush_disable == 0;
     int entries = (int)(here * (GEMMAR_SEND_DEPTH + (imm ? GEMMAR_RECV_DEPTH : 0)) +
@@ -119,13 +121,19 @@ static int open_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rail)
     if (rc != 0) {
         return rc;
     }
-    entries = entries > d->attr.max_cqe && d->attr.max_cqe > 0 ? d->attr.max_cqe : entries;
+    if (d->attr.max_cqe > 0 && entries > d->attr.max_cqe) { /* a smaller one would overflow */
+        gemmar_warn(&c->log,
+                    "channel: device %s: %u queue pairs need a completion queue of %d entries, the "
+                    "largest one has %d",
+                    d->name, here, entries, d->attr.max_cqe);
+        return -ENOSPC;
+    }
     errno = 0;
     rail->cq = d->verbs->create_cq(d->context, entries, NULL, NULL, 0);
     if (rail->cq == NULL) {
         rc = errno != 0 ? -errno : -EIO;
-        gemmar_warn(&c->log, "channel: device %s: no completion queue of %d entries: %s", d->name,
-                    entries, strerror(-rc));
+        gemmar_warn(&c->log, "channel: device %s: no completion queue of %d entries: %s%s", d->name,
+                    entries, strerror(-rc), gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         return rc;
     }
     return flush ? gemmar_arrival_open(rail, here * GEMMAR_RECV_DEPTH) : 0;

@@ -23,7 +23,7 @@
     NUMBER(peermem, "SOFTHCA_PEERMEM", 1, 0, 1, "0: ibv_reg_mr refuses CUDA memory")                \
     NUMBER(no_ipc_lock, "SOFTHCA_NO_IPC_LOCK", 0, 0, 1, "1: act as if CAP_IPC_LOCK were missing")   \
     NUMBER(max_qp_wr, "SOFTHCA_MAX_QP_WR", 16384, 1, 32768, "largest queue of a queue pair")        \
-    NUMBER(max_cqe, "SOFTHCA_MAX_CQE", 1048576, 1, 4194304, "largest completion queue")             \
+    NUMBER(max_cqe, "SOFTHCA_MAX_CQE", 1048576, 16, 4194304, "largest completion queue")            \
     NUMBER(max_mr, "SOFTHCA_MAX_MR", 65535, 1, 65535, "memory regions of a process")
 // clang-format on
 

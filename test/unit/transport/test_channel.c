@@ -412,6 +412,19 @@ START_TEST(blob_of_other_terms_is_refused_with_a_sentence)
 }
 END_TEST
 
+/* It was once made as large as the device allows, and overflowed under load. */
+START_TEST(completion_queue_that_would_overflow_is_refused)
+{
+    struct setup o = {.queue_pairs = 17, .ring_entries = 8};
+
+    ck_assert_int_eq(open_all(&o), -ENOSPC);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "device fake0: 17 queue pairs need a completion "
+                                                  "queue of 4352 entries, the largest one has "
+                                                  "4096"));
+    close_both();
+}
+END_TEST
+
 START_TEST(settings_that_do_not_fit_are_refused)
 {
     struct setup o = {.queue_pairs = GEMMAR_WIRE_MAX_QPS + 1, .ring_entries = 64};
@@ -451,6 +464,7 @@ int main(void)
     tcase_add_test(tcase, dead_device_breaks_its_channels);
     tcase_add_test(tcase, stop_while_busy_ends);
     tcase_add_loop_test(tcase, blob_of_other_terms_is_refused_with_a_sentence, 0, 18);
+    tcase_add_test(tcase, completion_queue_that_would_overflow_is_refused);
     tcase_add_test(tcase, settings_that_do_not_fit_are_refused);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");
