@@ -3,6 +3,17 @@
 
 #include <string.h>
 
+#include "plugin/net_wire.h"
+#include "transport/log.h"
+
+static const struct gemmar_logger to_stderr = {.level = GEMMAR_LOG_WARN};
+
+static int refuse(const char *what, int value)
+{
+    gemmar_warn(&to_stderr, "net: %s: %d", what, value);
+    return GEMMAR_NCCL_INVALID_ARGUMENT;
+}
+
 int gemmar_net_compat_connect_class(void *ctx, int dev, int traffic_class, void *handle,
                                     void **out_send_comm,
                                     struct gemmar_net_device_handle **out_device_comm)
@@ -78,7 +89,8 @@ int gemmar_net_compat_props_v11(int dev, struct gemmar_net_props_v11 *out)
     }
     /* Made through v12 by another user of the process: no list of four says what it is. */
     if (props.vprops.ndevs > GEMMAR_NET_VDEVICE_DEVICES_V9) {
-        return GEMMAR_NCCL_INVALID_USAGE;
+        return refuse("more ports in a virtual device than this API version can name",
+                      props.vprops.ndevs);
     }
     COPY_PROPS(out, &props);
     out->reg_is_global = props.reg_is_global;
@@ -109,7 +121,7 @@ int gemmar_net_compat_make_vdevice(int *out_dev, const struct gemmar_net_vprops_
     struct gemmar_net_vprops_v12 copy = {.ndevs = members->ndevs};
 
     if (members->ndevs < 0 || members->ndevs > GEMMAR_NET_VDEVICE_DEVICES_V9) {
-        return GEMMAR_NCCL_INVALID_ARGUMENT;
+        return refuse("ports of a virtual device, at most 4 in this API version", members->ndevs);
     }
     memcpy(copy.devs, members->devs, (size_t)members->ndevs * sizeof(copy.devs[0]));
     return gemmar_net_make_vdevice(out_dev, &copy);
@@ -117,7 +129,7 @@ int gemmar_net_compat_make_vdevice(int *out_dev, const struct gemmar_net_vprops_
 
 int gemmar_net_compat_reg_mr_int(void *comm, void *data, int size, int type, void **out_mhandle)
 {
-    return size < 0 ? GEMMAR_NCCL_INVALID_ARGUMENT
+    return size < 0 ? refuse("bytes to register", size)
                     : gemmar_net_reg_mr(comm, data, (size_t)size, type, out_mhandle);
 }
 
@@ -125,23 +137,23 @@ int gemmar_net_compat_isend_int(void *send_comm, void *data, int size, int tag, 
                                 void **out_request)
 {
     return size < 0
-               ? GEMMAR_NCCL_INVALID_ARGUMENT
+               ? refuse("bytes to send", size)
                : gemmar_net_isend(send_comm, data, (size_t)size, tag, mhandle, NULL, out_request);
 }
 
 int gemmar_net_compat_irecv_int(void *recv_comm, int n, void **data, int *sizes, int *tags,
                                 void **mhandles, void **request)
 {
-    size_t wide[GEMMAR_NET_MAX_RECVS];
+    size_t wide[NET_PARTS];
     int i;
 
     *request = NULL; /* before v9 it is not a wish of NCCL but what the last call left there */
-    if (n < 1 || n > GEMMAR_NET_MAX_RECVS) {
-        return GEMMAR_NCCL_INVALID_ARGUMENT;
+    if (n < 1 || n > NET_PARTS) {
+        return refuse("receives in one group, at least 1 and at most 8", n);
     }
     for (i = 0; i < n; i++) {
         if (sizes[i] < 0) {
-            return GEMMAR_NCCL_INVALID_ARGUMENT;
+            return refuse("bytes to receive", sizes[i]);
         }
         wide[i] = (size_t)sizes[i];
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several versions of NCCL's network API share. The functions of net.h have the shape of the
 // newest version; net_v12.c to net_v6.c name them in a table each, and these helpers bridge what
-// differs. Arguments are checked here only where a conversion needs it.
+// differs. Arguments are checked here only where a conversion needs it; no context is at hand
+// there, so that the sentence about a bad one goes to standard error.
 #ifndef GEMMAR_NET_COMPAT_H
 #define GEMMAR_NET_COMPAT_H
 
@@ -12,9 +13,6 @@
 
 /* NCCL_NET chooses a network by this name; it must differ from NCCL's own "IB" and "Socket". */
 #define GEMMAR_NET_NAME "Gemmar"
-
-/* Receives that one irecv can group: max_recvs of every device. */
-#define GEMMAR_NET_MAX_RECVS 8
 
 #define GEMMAR_NET_EXPORT __attribute__((visibility("default")))
 

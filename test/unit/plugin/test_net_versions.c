@@ -4,7 +4,9 @@
 // go through the driver of test/plugin, which keeps all of it in guarded, poisoned memory.
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugin/net_compat.h"
 #include "test/plugin/net.h"
@@ -165,7 +167,7 @@ START_TEST(l01_more_members_than_the_version_holds)
     fake.props.vprops.ndevs = 8;
     fake.props.vprops.devs[7] = 27;
     if (_i >= 9 && _i <= 11) {
-        ck_assert_int_eq(net_properties(&net, 1, &p), GEMMAR_NCCL_INVALID_USAGE);
+        ck_assert_int_eq(net_properties(&net, 1, &p), GEMMAR_NCCL_INVALID_ARGUMENT);
         ck_assert_ptr_nonnull(p.unset);
         return;
     }
@@ -536,6 +538,41 @@ START_TEST(profiler_reaches_init_from_v10_on)
 }
 END_TEST
 
+static size_t lines_in(FILE *file)
+{
+    size_t lines = 0;
+    int c;
+
+    rewind(file);
+    while ((c = getc(file)) != EOF) {
+        lines += c == '\n';
+    }
+    return lines;
+}
+
+START_TEST(each_refusal_is_one_sentence)
+{
+    const struct gemmar_net_vprops_v9 members = {.ndevs = 5};
+    struct gemmar_net_props_v9 props;
+    void *out = NULL, *data = buffer, *mh = registration;
+    int size = -1, tag = 0, dev, kept = dup(STDERR_FILENO);
+    FILE *said = tmpfile();
+
+    fake.props.vprops.ndevs = 8;
+    ck_assert(said && dup2(fileno(said), STDERR_FILENO) >= 0);
+    (void)ncclNetPlugin_v9.make_vdevice(&dev, &members);
+    (void)ncclNetPlugin_v9.get_properties(0, &props);
+    (void)ncclNetPlugin_v7.reg_mr(&object, buffer, size, GEMMAR_NET_PTR_HOST, &out);
+    (void)ncclNetPlugin_v8.isend(&object, buffer, size, tag, mh, &out);
+    (void)ncclNetPlugin_v8.irecv(&object, 1, &data, &size, &tag, &mh, &out);
+    (void)ncclNetPlugin_v8.irecv(&object, 9, &data, &size, &tag, &mh, &out);
+    (void)dup2(kept, STDERR_FILENO);
+    ck_assert_uint_eq(lines_in(said), 6);
+    (void)fclose(said);
+    (void)close(kept);
+}
+END_TEST
+
 /* The same communicator may come twice: each init has a context and a traffic class of its own. */
 START_TEST(l05_contexts_keep_their_traffic_class)
 {
@@ -638,6 +675,7 @@ int main(void)
     tcase_add_loop_test(t, grouped_receive_sizes, 6, 13);
     tcase_add_loop_test(t, optional_completion_counts_from_v9_on, 6, 13);
     tcase_add_test(t, bad_receives_of_int_size_are_refused);
+    tcase_add_test(t, each_refusal_is_one_sentence);
     tcase_add_loop_test(t, profiler_handles_are_passed_from_v10_on, 10, 13);
     tcase_add_loop_test(t, flush_test_and_close, 6, 13);
     tcase_add_loop_test(t, errors_come_through, 6, 13);
