@@ -70,7 +70,8 @@ static void tell_port(struct gemmar_info *d, const struct gemmar_info_open_port 
     gemmar_info_text(r, "speed", "%g Gb/s", gemmar_ib_port_speed(&p->attr) / 1e3);
     gemmar_info_number(r, "mtu", gemmar_ib_mtu_bytes(p->attr.active_mtu));
     gemmar_info_number(r, "lid", p->attr.lid);
-    gemmar_info_text(r, "guid", "%016llx", (unsigned long long)be64toh(p->device.node_guid));
+    gemmar_info_text(r, "guid", "%016llx",
+                     (unsigned long long)be64toh(p->device.node_guid) + p->port - 1);
     known->numa = gemmar_ib_device_place(p->name, known->path, sizeof(known->path));
     bus = strrchr(known->path, '/');
     gemmar_info_text(r, "pci", "%s", bus != NULL ? bus + 1 : "-");
@@ -102,15 +103,17 @@ static void tell_refusal(struct gemmar_info *d, const char *name, int error)
     }
 }
 
-/* Register what NCCL would: the limit on locked memory is felt here, whatever its number. */
-static void probe(struct gemmar_info *d, const struct gemmar_info_open_port *p)
+/* Register what NCCL would: the limit on locked memory is felt here, whatever its number. Does the
+ * device take dma-bufs? */
+static bool probe(struct gemmar_info *d, const struct gemmar_info_open_port *p)
 {
     struct ibv_pd *pd = d->verbs.alloc_pd(p->context);
     void *memory = MAP_FAILED;
     struct ibv_mr *mr = NULL;
+    bool dmabuf = false;
 
     if (pd != NULL) {
-        d->port[d->ports - 1].dmabuf = gemmar_ib_has_dmabuf(&d->verbs, pd);
+        dmabuf = gemmar_ib_has_dmabuf(&d->verbs, pd);
         memory =
             mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
@@ -128,13 +131,14 @@ static void probe(struct gemmar_info *d, const struct gemmar_info_open_port *p)
     if (pd != NULL) {
         (void)d->verbs.dealloc_pd(pd); /* the context is closed next */
     }
+    return dmabuf;
 }
 
 static void tell_device(struct gemmar_info *d, const struct gemmar_hca_filter *filter,
                         struct ibv_device *device)
 {
     struct gemmar_info_open_port p = {.name = d->verbs.get_device_name(device)};
-    bool probed = false;
+    bool probed = false, dmabuf = false;
     int rc;
 
     errno = 0;
@@ -160,9 +164,10 @@ static void tell_device(struct gemmar_info *d, const struct gemmar_hca_filter *f
         decide(d, filter, &p);
         tell_port(d, &p);
         if (p.not_used[0] == '\0' && !probed) {
-            probe(d, &p);
+            dmabuf = probe(d, &p);
             probed = true;
         }
+        d->port[d->ports - 1].dmabuf = dmabuf;
     }
     if (p.context != NULL) {
         (void)d->verbs.close_device(p.context); /* nothing is left in it */

@@ -197,8 +197,11 @@ static void judge_choice(struct gemmar_info *d, int version)
                             "NCCL_NET is %s: NCCL will not use this plugin", net);
     }
     if (plugin == NULL && !default_name_is_ours()) {
-        gemmar_info_note(r, "NCCL_NET_PLUGIN is not set: NCCL uses the plugin with "
-                            "NCCL_NET_PLUGIN=gemmar only.");
+        gemmar_info_note(r, "NCCL_NET_PLUGIN is not set in the environment: NCCL uses the "
+                            "plugin with NCCL_NET_PLUGIN=gemmar only.");
+    }
+    if (plugin != NULL && strstr(plugin, "gemmar") == NULL) {
+        gemmar_info_note(r, "NCCL_NET_PLUGIN names another plugin: NCCL does not load this one.");
     }
     if (version != 0 && !gemmar_info_nccl_forgets(version)) {
         return;

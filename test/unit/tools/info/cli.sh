@@ -94,6 +94,8 @@ also 'version +2\.8\.4'
 expect 'a plugin of another build' 1 "is of build 'another build', this program of" "${blind[@]}"
 expect 'NCCL_NET that names another' 1 'NCCL_NET is IB: NCCL will not use this plugin' \
     env NCCL_NET=IB "${blind[@]}"
+expect 'NCCL_NET_PLUGIN that names another' 1 'NCCL_NET_PLUGIN names another plugin' \
+    env NCCL_NET_PLUGIN=aws-ofi "${blind[@]}"
 forgets='this NCCL runs without the plugin in communicators made after'
 expect 'a NCCL that forgets the name' 1 "$forgets" env NCCL_NET_PLUGIN=gemmar "${blind[@]}"
 also 'NCCL_NET_PLUGIN_REF_COUNT=1, or make libnccl-net.so a symlink to libnccl-net-gemmar.so'

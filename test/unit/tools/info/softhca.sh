@@ -69,6 +69,11 @@ expect 'all ports down' 1 'soft1 port 1 is selected and its state is down \(RDMA
 timeout 20 "$ctl" port n 0 1 up >/dev/null
 timeout 20 "$ctl" port n 1 1 up >/dev/null
 
+json 'two ports of a device' 0 \
+    '[(r["device"], r["port"], r["dma_buf"]) for r in d["gpudirect"]["rows"]] == [("soft0", 1, True), ("soft0", 2, True), ("soft1", 2, True)]
+     and len({r["guid"] for r in d["devices"]["rows"]}) == 4' \
+    env SOFTHCA_FABRIC="$work/wide" SOFTHCA_PORTS=2 NCCL_IB_HCA=soft0,soft1:2 "$info" --json
+
 # GPU memory
 gpu=("$info" --root "$work/root" --json)
 route() { # NAME ROUTE PROBLEMS-ABOUT-IT COMMAND...
