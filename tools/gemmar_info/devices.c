@@ -199,7 +199,8 @@ static void tell_nothing_found(struct gemmar_info *d)
         gemmar_info_problem(&d->report, true,
                             "install the provider libraries (Debian: ibverbs-providers) and make "
                             "/dev/infiniband available (docker run --device /dev/infiniband)",
-                            "the kernel has %d RDMA devices and libibverbs shows none", hidden);
+                            "the kernel has %d RDMA device%s and libibverbs shows none", hidden,
+                            hidden == 1 ? "" : "s");
     } else {
         gemmar_info_problem(&d->report, true,
                             "load the NIC's driver (mlx5_ib and ib_uverbs for ConnectX); to try "

@@ -113,6 +113,8 @@ done
 export LD_LIBRARY_PATH=$work/nccl:$work/real
 json 'two libraries of one build' 1 'd["libraries"]["one_build"] and d["libraries"]["plugin_on_search_path"]' \
     "${blind[@]}" --json
+takes 22809 11
+takes 23003 12
 export LD_LIBRARY_PATH=$work/nccl
 expect 'a plugin that is not on the search path' 1 'NCCL will not find .*/libnccl-net-gemmar.so by its name' \
     env GEMMAR_TRANSPORT="$real" "${blind[@]}"

@@ -61,6 +61,14 @@ also 'memlock bytes +65536'
 also 'ulimit -l unlimited'
 expect 'a low limit on files' 0 'RLIMIT_NOFILE is 64' bash -c 'ulimit -n 64; "$info"'
 
+# without a device: softhca refuses the number and shows none
+none=(env SOFTHCA_DEVICES=0 "$info")
+expect 'no device' 1 'there is no RDMA device \(RDMA stops here\)' "${none[@]}" --root "$work/root"
+mkdir -p "$work/hidden/sys/class/infiniband/mlx5_0"
+expect 'a device that libibverbs does not show' 1 'the kernel has 1 RDMA device and libibverbs shows' \
+    "${none[@]}" --root "$work/hidden"
+also 'docker run --device /dev/infiniband'
+
 # ports
 timeout 20 "$ctl" port n 0 1 down >/dev/null
 expect 'one port down' 0 'soft0 port 1 is selected and its state is down$' "$info"
