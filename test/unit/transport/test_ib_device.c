@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "test/unit/transport/fake_verbs.h"
 #include "transport/order.h"
@@ -145,6 +148,46 @@ START_TEST(reasons_stand_in_the_sentence_that_there_is_no_device)
 }
 END_TEST
 
+/* The event thread is refused: by the limit on processes, which does not bind root. */
+START_TEST(d05_limit_on_processes_is_named)
+{
+    struct rlimit limit, none;
+
+    fake_reset();
+    ck_assert_int_eq(getrlimit(RLIMIT_NPROC, &limit), 0);
+    none = (struct rlimit){0, limit.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_NPROC, &none), 0);
+    if (geteuid() == 0) {
+        ck_assert_int_eq(setresgid(65534, 65534, 65534), 0);
+        ck_assert_int_eq(setresuid(65534, 65534, 65534), 0);
+        ck_assert_int_eq(prctl(PR_SET_DUMPABLE, 1), 0); /* a leak checker looks in from outside */
+    }
+    ck_assert_int_eq(open_all(), -ENODEV);
+    ck_assert_int_eq(setrlimit(RLIMIT_NPROC, &limit), 0);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "ib_event: cannot start a thread: Resource "
+                                                  "temporarily unavailable; RLIMIT_NPROC is 0"));
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "): device fake0 port 1 has no event thread: "));
+    ck_assert_int_eq(fake.live, 0);
+}
+END_TEST
+
+/* The last descriptors go to the device's two; the event thread's is one too many. */
+START_TEST(d05_limit_on_descriptors_is_named)
+{
+    int next = dup(STDERR_FILENO);
+    struct rlimit limit = {(rlim_t)next + 2, (rlim_t)next + 2};
+
+    fake_reset();
+    ck_assert_int_ge(next, 0);
+    ck_assert_int_eq(close(next), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_int_eq(open_all(), -ENODEV);
+    ck_assert_ptr_nonnull(
+        strstr(fake_log_text(), "ib_event: eventfd: Too many open files; RLIMIT_NOFILE is "));
+    ck_assert_int_eq(fake.live, 0);
+}
+END_TEST
+
 START_TEST(reasons_of_many_ports_fit_one_line)
 {
     char name[16];
@@ -268,6 +311,8 @@ int main(void)
     tcase_add_test(tcase, inactive_port_is_left_out_with_a_sentence);
     tcase_add_test(tcase, filter_chooses_devices_and_ports);
     tcase_add_loop_test(tcase, reasons_stand_in_the_sentence_that_there_is_no_device, 0, 7);
+    tcase_add_test(tcase, d05_limit_on_processes_is_named);
+    tcase_add_test(tcase, d05_limit_on_descriptors_is_named);
     tcase_add_test(tcase, reasons_of_many_ports_fit_one_line);
     tcase_add_test(tcase, failed_port_beside_a_good_one_is_one_warning);
     tcase_add_test(tcase, no_device_is_one_sentence);

@@ -169,6 +169,28 @@ START_TEST(gpu_memory_takes_the_second_route_when_the_first_fails)
 }
 END_TEST
 
+/* With an rdma-core that knows neither, a dma-buf is passed over and nothing is relaxed. */
+START_TEST(l07_gpu_memory_without_dmabuf_in_the_library)
+{
+    struct gemmar_memory memory = {.length = 8192, .dmabuf_fd = 9, .is_gpu = 1};
+    struct gemmar_ib_mr *mr = NULL;
+
+    verbs.reg_dmabuf_mr = NULL;
+    verbs.reg_mr_iova2 = NULL;
+    open_with(fake_knobs());
+    ck_assert(!devices[0].dmabuf);
+    memory.address = page;
+    ck_assert_int_eq(gemmar_ib_mr_get(&devices[0], &memory, GEMMAR_MR_DATA, &mr), 0);
+    ck_assert_int_eq(fake.registrations, 1);
+    ck_assert_int_eq(fake.registered[0].fd, -1);
+    ck_assert_int_eq(fake.registered[0].access & IBV_ACCESS_RELAXED_ORDERING, 0);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "through peer memory"));
+    ck_assert_int_eq(fake_warnings(), 0);
+    gemmar_ib_mr_put(&devices[0], mr);
+    close_it();
+}
+END_TEST
+
 START_TEST(locked_memory_limit_is_named)
 {
     struct rlimit limit = {65536, 65536};
@@ -253,6 +275,7 @@ int main(void)
     tcase_add_test(tcase, registered_ranges_are_whole_pages);
     tcase_add_test(tcase, stamps_are_never_relaxed);
     tcase_add_test(tcase, gpu_memory_takes_the_second_route_when_the_first_fails);
+    tcase_add_test(tcase, l07_gpu_memory_without_dmabuf_in_the_library);
     tcase_add_test(tcase, locked_memory_limit_is_named);
     tcase_add_loop_test(tcase, locked_memory_limit_is_named_only_when_it_is_near, 0, 7);
     tcase_add_test(tcase, impossible_ranges_are_refused);

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "test/unit/transport/fake_verbs.h"
 #include "transport/ib_qp.h"
@@ -257,6 +258,29 @@ START_TEST(move_that_timed_out_is_tried_again)
 }
 END_TEST
 
+/* A queue pair's rings are locked too. */
+START_TEST(d05_locked_memory_limit_is_named)
+{
+    static const struct gemmar_ib_qp_options options = {.send_depth = 16, .recv_depth = 1};
+    struct rlimit limit = {65536, 65536};
+    struct ibv_qp *second = NULL;
+
+    fake_reset();
+    open_with(fake_knobs());
+    ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    fake.calls = 0;
+    fake.fail_call = 1;
+    fake.fail_errno = ENOMEM;
+    ck_assert_int_eq(gemmar_ib_qp_create(&devices[0], cq, &options, &second, NULL), -ENOMEM);
+    ck_assert_ptr_null(second);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "cannot create a queue pair: Cannot allocate "
+                                                  "memory; RLIMIT_MEMLOCK is 65536 bytes"));
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "CAP_IPC_LOCK"));
+    fake.fail_call = 0;
+    close_all();
+}
+END_TEST
+
 START_TEST(retries_end_at_the_timeout)
 {
     struct gemmar_knobs *knobs = fake_knobs();
@@ -295,6 +319,7 @@ int main(void)
     tcase_add_test(tcase, infiniband_does_not_meet_roce);
     tcase_add_test(tcase, failed_move_names_both_ends);
     tcase_add_test(tcase, move_that_timed_out_is_tried_again);
+    tcase_add_test(tcase, d05_locked_memory_limit_is_named);
     tcase_add_test(tcase, retries_end_at_the_timeout);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");

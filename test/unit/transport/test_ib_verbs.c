@@ -2,6 +2,7 @@
 // libibverbs found at run time: which library, and what is said when it or a part of it is missing.
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "test/unit/transport/fake_verbs.h"
@@ -48,6 +49,31 @@ START_TEST(l07_every_missing_symbol_is_named)
     ck_assert_ptr_nonnull(strstr(fake_log_text(), "ibv_query_port@IBVERBS_1.1"));
     ck_assert_ptr_nonnull(strstr(fake_log_text(), "ibv_modify_qp@IBVERBS_1.1"));
     expect_untouched();
+}
+END_TEST
+
+/* An older library is enough; each gap is one line that is no warning. */
+START_TEST(l07_old_library_is_used_and_its_gaps_are_named)
+{
+    static const char *const gaps[] = {"ibv_reg_mr_iova2", "ibv_reg_dmabuf_mr", "ibv_query_ece",
+                                       "ibv_set_ece", "_ibv_query_gid_ex"};
+
+    ck_assert_int_eq(load(OLD_LIBRARY, ""), 0);
+    ck_assert_int_eq(fake_warnings(), 0);
+    for (size_t i = 0; i < sizeof(gaps) / sizeof(gaps[0]); i++) {
+        char line[64];
+        const char *at;
+
+        (void)snprintf(line, sizeof(line), "has no %s, going on without it", gaps[i]);
+        at = strstr(fake_log_text(), line);
+        ck_assert_msg(at != NULL, "%s", gaps[i]);
+        ck_assert_ptr_null(strstr(at + 1, line));
+    }
+    ck_assert(table.get_device_list != NULL);
+    ck_assert(table.reg_mr_iova2 == NULL);
+    ck_assert(table.reg_dmabuf_mr == NULL);
+    ck_assert(table.query_ece == NULL);
+    ck_assert(table.query_gid_ex == NULL);
 }
 END_TEST
 
@@ -98,6 +124,7 @@ int main(void)
     tcase_set_timeout(tcase, 30);
     tcase_add_test(tcase, missing_library_is_one_sentence);
     tcase_add_test(tcase, l07_every_missing_symbol_is_named);
+    tcase_add_test(tcase, l07_old_library_is_used_and_its_gaps_are_named);
     tcase_add_test(tcase, our_knob_goes_before_that_of_nccl);
     tcase_add_test(tcase, installed_library_is_complete);
     tcase_add_test(tcase, versions_are_those_a_linked_program_gets);
