@@ -6,6 +6,7 @@
 #define TWO  2u
 #define BOTH 3u
 
+// clang-format off
 const struct contract_case contract_cases[] = {
     {"table", case_table, ONE, 1, 6, NULL},
     {"properties", case_properties, ONE, 0, 6, NULL},
@@ -13,6 +14,26 @@ const struct contract_case contract_cases[] = {
     {"groups", case_groups, BOTH, 0, 6, NULL},
     {"zero", case_zero, BOTH, 0, 6, "reads the mhandle of an empty message"},
     {"optional", case_optional, BOTH, 0, 6, NULL},
+    {"capacity", case_capacity, BOTH, 0, 6, NULL},
+    {"too-small", case_too_small, BOTH, 0, 6, "cuts the send to the receive's size"},
+    {"rails", case_rails, BOTH, 0, 6, NULL},
+    {"memory", case_memory, ONE, 0, 6, NULL},
+    {"connect", case_connect, ONE, 0, 6, NULL},
+    {"late", case_late, ONE, 0, 6, NULL},
+    {"pairs", case_pairs, ONE, 0, 6, NULL},
+    {"cut", case_cut, ONE, 0, 6, "an abandoned handshake is never given up"},
+    {"closes", case_closes, ONE, 0, 6, NULL},
+    {"bad-handle", case_bad_handle, ONE, 0, 6, "trusts the handle"},
+    {"bad-server", case_bad_server, ONE, 1, 6, "waits for a silent server for ever"},
+    {"bad-client", case_bad_client, ONE, 1, 6, "waits for a silent client for ever"},
+    {"init", case_init, ONE, 1, 6, "threads stay"},
+    {"load", case_load, ONE, 1, 6, "threads stay"},
+    {"no-device", case_no_device, ONE, 1, 6, "init succeeds with 0 devices"},
+    {"traffic-class", case_traffic_class, ONE, 1, 10, NULL},
+    {"wrap16", case_wrap16, BOTH, 1, 6, "no such setting"},
+    {"wrap31", case_wrap31, BOTH, 1, 6, "no such setting"},
+    {"wrap32", case_wrap32, BOTH, 1, 6, "no such setting"},
     {"huge", case_huge, TWO, 0, 9, "keeps the size of a send in an int"},
     {0},
 };
+// clang-format on

@@ -12,5 +12,24 @@ void case_huge(struct world *w);
 void case_groups(struct world *w);
 void case_zero(struct world *w);
 void case_optional(struct world *w);
+void case_capacity(struct world *w);
+void case_too_small(struct world *w);
+void case_rails(struct world *w);
+void case_wrap16(struct world *w);
+void case_wrap31(struct world *w);
+void case_wrap32(struct world *w);
+void case_memory(struct world *w);
+void case_connect(struct world *w);
+void case_late(struct world *w);
+void case_pairs(struct world *w);
+void case_cut(struct world *w);
+void case_closes(struct world *w);
+void case_bad_handle(struct world *w);
+void case_bad_server(struct world *w);
+void case_bad_client(struct world *w);
+void case_load(struct world *w);
+void case_init(struct world *w);
+void case_no_device(struct world *w);
+void case_traffic_class(struct world *w);
 
 #endif

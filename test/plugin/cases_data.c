@@ -57,26 +57,6 @@ static void reverse(struct group *g)
     }
 }
 
-// Any order, but sends of equal tags in the order of their receives.
-static void permute(struct group *g, uint64_t *state)
-{
-    int left[NET_MAX_RECVS], n = g->n;
-    for (int i = 0; i < n; i++) {
-        left[i] = i;
-    }
-    for (int k = 0; k < g->n; k++) {
-        int pick = (int)random_below(state, (uint64_t)n);
-        for (int i = 0; i < pick; i++) { // the first of this tag
-            if (g->part[left[i]].tag == g->part[left[pick]].tag) {
-                pick = i;
-            }
-        }
-        g->order[k] = (uint8_t)left[pick];
-        memmove(&left[pick], &left[pick + 1], (size_t)(n - 1 - pick) * sizeof *left);
-        n--;
-    }
-}
-
 static size_t limited(const struct world *w, size_t bytes)
 {
     return bytes > w->o->max_bytes ? w->o->max_bytes : bytes;
@@ -106,7 +86,7 @@ static void plan_groups(struct world *w, struct plan *plan, int kind, int flush)
         if (kind == TAGS_DISTINCT && k % 2 == 0) {
             reverse(g);
         } else {
-            permute(g, &state);
+            plan_permute(g, &state);
         }
     }
 }

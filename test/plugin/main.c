@@ -24,7 +24,7 @@ static const char usage[] =
     "  --transfers  messages of the random mix (10000)\n"
     "  --rounds     of load, use and unload (100)\n"
     "  --seconds    limit of a case (120)\n"
-    "VERBOSE=1 also shows what the plugin logs as information.\n";
+    "VERBOSE=1 shows what the plugin logs, also where a case goes well.\n";
 
 static int is_chosen(const struct options *o, const struct contract_case *c)
 {

@@ -27,7 +27,7 @@ void net_say(int level, unsigned long subsystems, const char *file, int line, co
     if (level == GEMMAR_NCCL_LOG_WARN) {
         (void)__atomic_fetch_add(&net_log.warnings, 1, __ATOMIC_RELAXED);
     }
-    if (level == GEMMAR_NCCL_LOG_WARN || getenv("VERBOSE")) {
+    if (getenv("VERBOSE")) {
         (void)fprintf(stderr, "# [%s] %s\n", level == GEMMAR_NCCL_LOG_WARN ? "warn" : "info", to);
     }
 }

@@ -53,6 +53,25 @@ void group_fill(struct group *g, int n, size_t bytes, size_t room)
     }
 }
 
+void plan_permute(struct group *g, uint64_t *state)
+{
+    int left[NET_MAX_RECVS], n = g->n;
+    for (int i = 0; i < n; i++) {
+        left[i] = i;
+    }
+    for (int k = 0; k < g->n; k++) {
+        int pick = (int)random_below(state, (uint64_t)n);
+        for (int i = 0; i < pick; i++) { // the first of this tag
+            if (g->part[left[i]].tag == g->part[left[pick]].tag) {
+                pick = i;
+            }
+        }
+        g->order[k] = (uint8_t)left[pick];
+        memmove(&left[pick], &left[pick + 1], (size_t)(n - 1 - pick) * sizeof *left);
+        n--;
+    }
+}
+
 static uint64_t pattern_word(uint64_t key, uint64_t i)
 {
     uint64_t x = (key + i) * 0x9e3779b97f4a7c15u;

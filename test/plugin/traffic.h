@@ -32,6 +32,8 @@ void plan_init(struct plan *plan, unsigned count, unsigned window, uint64_t seed
 void plan_release(struct plan *plan);
 // A group of n equal messages, tags 100 and up, sent in order.
 void group_fill(struct group *g, int n, size_t bytes, size_t room);
+// Any order of sending, but sends of equal tags in the order of their receives.
+void plan_permute(struct group *g, uint64_t *state);
 // Runs the plan over the pair's ends that this process has. Registers its own memory.
 void plan_run(struct world *w, const struct pair *p, const struct plan *plan);
 

@@ -32,6 +32,9 @@ void fail(const char *format, ...)
     va_start(args, format);
     say(format, args);
     va_end(args);
+    for (unsigned n = net_log.count > 5 ? net_log.count - 5 : 0; n < net_log.count; n++) {
+        note("logged: %s", net_log.line[n % 64]);
+    }
     _exit(1);
 }
 

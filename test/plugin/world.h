@@ -30,6 +30,7 @@ struct shared {              // between the two processes of a case
     uint32_t ready[HANDLES]; // writer: receiver, release; reader: sender, acquire
     char handle[HANDLES][NET_HANDLE_BYTES];
     uint32_t met[2];  // meetings so far; each written by one side, release; acquire
+    uint64_t word;    // of the case, written before a meeting and read after it
     char reason[256]; // of a skip. Writer: the case; reader: the parent after its end
 };
 

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles that nobody listens behind, servers and clients that speak something else.
+#include "test/plugin/cases.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/plugin/traffic.h"
+
+#define LIMIT_MS 20000u // the case sets the plugin's own timeout to 3 s
+
+static int connect_until(struct world *w, char *handle, void **out_comm)
+{
+    uint64_t end = now_ms() + LIMIT_MS;
+    int rc = 0;
+    *out_comm = NULL;
+    while (!rc && !*out_comm) {
+        rc = net_connect(&w->net, w->ctx, w->o->dev, NET_NO_TC, handle, out_comm);
+        CHECK(rc || *out_comm || now_ms() < end, "connect never returns anything but not yet");
+        nap_ms(1);
+    }
+    return rc;
+}
+
+static void expect_refusal(struct world *w, const char *bytes, const char *what)
+{
+    char *handle = guard_alloc(NET_HANDLE_BYTES);
+    void *comm;
+    unsigned warnings = net_log.warnings;
+    memcpy(handle, bytes, NET_HANDLE_BYTES);
+    int rc = connect_until(w, handle, &comm);
+    CHECK(rc && !comm, "%s: connected", what);
+    CHECK(net_log.warnings == warnings + 1, "%s: error %d and %u warnings", what, rc,
+          net_log.warnings - warnings);
+    w->warnings++;
+    guard_free(handle, NET_HANDLE_BYTES);
+}
+
+void case_bad_handle(struct world *w)
+{
+    char handle[NET_HANDLE_BYTES] = {0};
+    uint64_t state = w->o->seed;
+    expect_refusal(w, handle, "a zeroed handle");
+    memset(handle, 0xff, sizeof handle);
+    expect_refusal(w, handle, "a handle of ones");
+    for (int i = 0; i < 30; i++) {
+        for (size_t k = 0; k < sizeof handle; k += 8) {
+            uint64_t x = random_next(&state);
+            memcpy(handle + k, &x, 8);
+        }
+        expect_refusal(w, handle, "a random handle");
+    }
+    // a real handle with one byte changed: the address may still be right, the rest is checked
+    void *listener;
+    char *real = guard_alloc(NET_HANDLE_BYTES);
+    must(net_listen(&w->net, w->ctx, w->o->dev, real, &listener), "listen");
+    memcpy(handle, real, sizeof handle);
+    handle[0] ^= 0x40;
+    expect_refusal(w, handle, "a handle with another first byte");
+    must(net_close_listen(&w->net, listener), "closeListen");
+    guard_free(real, NET_HANDLE_BYTES);
+}
+
+// The socket that listens now and did not before, and its address.
+static int find_listener(const int *known, struct sockaddr_in *out_at)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        int listening = 0;
+        socklen_t n = sizeof listening, m = sizeof *out_at;
+        if (!known[fd] && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) == 0 &&
+            listening && getsockname(fd, (struct sockaddr *)out_at, &m) == 0 &&
+            out_at->sin_family == AF_INET) {
+            return fd;
+        }
+    }
+    fail("no socket listens on IPv4 after listen");
+}
+
+static void mark_listeners(int *known)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        int listening = 0;
+        socklen_t n = sizeof listening;
+        known[fd] =
+            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) == 0 && listening != 0;
+    }
+}
+
+static void *listen_at(struct world *w, char *handle, struct sockaddr_in *out_at)
+{
+    static int known[256];
+    void *listener;
+    mark_listeners(known);
+    must(net_listen(&w->net, w->ctx, w->o->dev, handle, &listener), "listen");
+    (void)find_listener(known, out_at);
+    return listener;
+}
+
+enum server { SERVER_HTTP, SERVER_NOISE, SERVER_SILENT, SERVER_CLOSES };
+
+static void serve(int fd, enum server kind)
+{
+    static char noise[65536];
+    static const char http[] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    memset(noise, 0x5c, sizeof noise);
+    for (;;) {
+        int c = accept(fd, NULL, NULL);
+        if (c < 0 || kind == SERVER_CLOSES) {
+            (void)close(c);
+            continue;
+        }
+        if (kind == SERVER_HTTP) {
+            (void)!write(c, http, sizeof http - 1); // the peer may be gone
+        } else if (kind == SERVER_NOISE) {
+            (void)!write(c, noise, sizeof noise);
+        }
+    }
+}
+
+static pid_t start_server(const struct sockaddr_in *at, enum server kind)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+              bind(fd, (const struct sockaddr *)at, sizeof *at) == 0 && listen(fd, 16) == 0,
+          "cannot listen where the plugin did");
+    pid_t child = fork(); // it only touches its own socket
+    if (child == 0) {
+        (void)alarm(120);
+        serve(fd, kind);
+    }
+    (void)close(fd);
+    CHECK(child > 0, "fork");
+    return child;
+}
+
+// A handle that was good once; now another program owns the port.
+void case_bad_server(struct world *w)
+{
+    static const char *const names[] = {"an HTTP server", "a server of noise", "a silent server",
+                                        "a server that closes"};
+    (void)setenv("GEMMAR_TIMEOUT", "3", 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    world_open(w);
+    for (int kind = SERVER_HTTP; kind <= SERVER_CLOSES; kind++) {
+        struct sockaddr_in at;
+        char text[64], *handle = guard_alloc(NET_HANDLE_BYTES);
+        void *listener = listen_at(w, handle, &at);
+        must(net_close_listen(&w->net, listener), "closeListen");
+        pid_t server = start_server(&at, (enum server)kind);
+        uint64_t start = now_ms();
+        expect_refusal(w, handle, names[kind]);
+        (void)snprintf(text, sizeof text, "%u", ntohs(at.sin_port));
+        CHECK(net_logged(text), "%s: no line names port %s", names[kind], text);
+        note("%s: refused after %llu ms", names[kind], (unsigned long long)(now_ms() - start));
+        (void)kill(server, SIGKILL);
+        (void)waitpid(server, NULL, 0);
+        guard_free(handle, NET_HANDLE_BYTES);
+    }
+    world_close(w);
+}
+
+static int client(const struct sockaddr_in *at, const void *bytes, size_t n)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)at, sizeof *at) == 0,
+          "cannot connect to the plugin");
+    (void)!write(fd, bytes, n); // it may close at once
+    return fd;
+}
+
+// Strangers come first and stay; then the real peer comes.
+void case_bad_client(struct world *w)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    static char noise[8192];
+    struct sockaddr_in at;
+    struct pair p = {0};
+    struct plan plan;
+    int fds[5];
+    (void)setenv("GEMMAR_TIMEOUT", "3", 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    world_open(w);
+    char *handle = guard_alloc(NET_HANDLE_BYTES);
+    p.listener = listen_at(w, handle, &at);
+    memset(noise, 0x5c, sizeof noise);
+    fds[0] = client(&at, http, sizeof http - 1);
+    fds[1] = client(&at, noise, sizeof noise);
+    fds[2] = client(&at, "", 0); // silent
+    fds[3] = client(&at, noise, 3);
+    fds[4] = client(&at, "", 0);
+    (void)close(fds[3]);
+    (void)close(fds[4]);
+    uint64_t end = now_ms() + LIMIT_MS;
+    while (!p.send || !p.recv) {
+        if (!p.recv) {
+            must(net_accept(&w->net, p.listener, &p.recv), "accept");
+        }
+        if (!p.send) {
+            must(net_connect(&w->net, w->ctx, w->o->dev, NET_NO_TC, handle, &p.send), "connect");
+        }
+        CHECK(now_ms() < end, "the real peer does not come through");
+        nap_ms(1);
+    }
+    plan_init(&plan, 10, 2, 1);
+    for (unsigned k = 0; k < 10; k++) {
+        group_fill(&plan.groups[k], 2, 1000, 1000);
+    }
+    plan_run(w, &p, &plan);
+    plan_release(&plan);
+    w->warnings = net_log.warnings; // a stranger may be told of
+    for (int i = 0; i < 3; i++) {
+        (void)close(fds[i]);
+    }
+    pair_close(w, &p);
+    guard_free(handle, NET_HANDLE_BYTES);
+    world_close(w);
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts what a process holds.
+#include "test/plugin/probe.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include "test/plugin/world.h"
+
+static void *softhca_symbol(const char *name)
+{
+    void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *at = lib ? dlsym(lib, name) : NULL;
+    if (lib) {
+        (void)dlclose(lib); // whoever loaded it keeps it
+    }
+    return at;
+}
+
+static int entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    CHECK(dir, "cannot read %s", path);
+    while (readdir(dir)) {
+        n++;
+    }
+    (void)closedir(dir);
+    return n;
+}
+
+void held_take(struct held *out_held)
+{
+    void (*query)(struct softhca_objects *);
+    memset(out_held, 0, sizeof *out_held);
+    out_held->threads = entries("/proc/self/task");
+    out_held->fds = entries("/proc/self/fd");
+    *(void **)&query = softhca_symbol("softhca_query_objects"); // POSIX spells it so
+    if (query) {
+        query(&out_held->verbs);
+    }
+}
+
+void held_check(const struct held *before, const char *when)
+{
+    struct held now;
+    for (int i = 0; i < 200; i++) {
+        held_take(&now);
+        if (memcmp(&now, before, sizeof now) == 0) {
+            return;
+        }
+        nap_ms(10);
+    }
+    const struct softhca_objects *a = &before->verbs, *b = &now.verbs;
+    fail("%s: before and now: threads %d %d, descriptors %d %d, contexts %u %u, pds %u %u, mrs %u "
+         "%u, cqs %u %u, qps %u %u, channels %u %u",
+         when, before->threads, now.threads, before->fds, now.fds, a->contexts, b->contexts, a->pds,
+         b->pds, a->mrs, b->mrs, a->cqs, b->cqs, a->qps, b->qps, a->channels, b->channels);
+}
+
+int probe_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
+                                  const struct ibv_qp_attr *attr),
+                    void *user)
+{
+    void (*visit_qps)(void (*)(void *, const struct ibv_qp *, const struct ibv_qp_attr *), void *);
+    *(void **)&visit_qps = softhca_symbol("softhca_visit_qps");
+    if (visit_qps) {
+        visit_qps(visit, user);
+    }
+    return visit_qps != NULL;
+}
+
+struct sent {
+    const char *device;
+    size_t length; // of its name; a port may follow
+    unsigned count;
+    const struct ibv_qp *qps[256];
+};
+
+static void take_qp(void *user, const struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+{
+    struct sent *s = user;
+    (void)attr;
+    if (s->count < 256 && strlen(qp->context->device->name) == s->length &&
+        strncmp(qp->context->device->name, s->device, s->length) == 0) {
+        s->qps[s->count++] = qp;
+    }
+}
+
+uint64_t probe_sent_bytes(const char *device)
+{
+    int (*query)(struct ibv_qp *, struct softhca_qp_info *);
+    struct sent s = {.device = device, .length = strcspn(device, ":")};
+    uint64_t sum = 0;
+    *(void **)&query = softhca_symbol("softhca_query_qp");
+    if (query && probe_visit_qps(take_qp, &s)) {
+        for (unsigned i = 0; i < s.count; i++) {
+            struct softhca_qp_info info;
+            (void)query((struct ibv_qp *)(uintptr_t)s.qps[i], &info); // cannot fail
+            sum += info.sent_bytes;
+        }
+    }
+    return sum;
+}
