@@ -232,6 +232,9 @@ static void transfers(enum ibv_wr_opcode op)
     uint8_t *data = malloc(BYTES), *before = malloc(BYTES);
     ck_assert(data && before);
     loop_open();
+    if (cu.delay) {
+        cu.delay(50);
+    }
     for (unsigned kinds = 0; kinds < 4; kinds++) {
         int from = kinds & 1, to = kinds >> 1;
         for (unsigned i = 0; i < SIZES; i++) {
@@ -370,17 +373,167 @@ START_TEST(an_immediate_comes_after_its_data)
 }
 END_TEST
 
+START_TEST(a_read_finds_what_was_written_before)
+{
+    loop_open();
+    if (cu.delay) {
+        cu.delay(3000);
+    }
+    uint8_t data[9000];
+    for (unsigned round = 0; round < 5; round++) {
+        fill(data, sizeof data, round);
+        both_set(&a, 1, 0, data, sizeof data);
+        use(&b, 1);
+        struct address to = harness_address(&b.side);
+        use(&a, 1);
+        for (unsigned i = 0; i < 4; i++) { // the last one ends well after it was begun
+            ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, sizeof data, &to,
+                                               i * sizeof data),
+                             0);
+        }
+        use(&a, 0);
+        ck_assert_int_eq(
+            harness_post_send(&a.side, IBV_WR_RDMA_READ, 2, 0, sizeof data, &to, 3 * sizeof data),
+            0);
+        for (unsigned i = 0; i < 4; i++) {
+            (void)harness_expect(&a.side, IBV_WC_SUCCESS, 1);
+        }
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, 2);
+        both_expect(&a, 0, 0, data, sizeof data);
+    }
+    loop_close();
+}
+END_TEST
+
+// Many messages under way at a time: the completions of each end (0 receiver, 1 sender) come with
+// their own data in place.
+START_TEST(completions_keep_up_with_copies_under_way)
+{
+    enum { DEPTH = 60, EACH = 16384 };
+    loop_open();
+    if (cu.delay) {
+        cu.delay(300);
+    }
+    uint8_t *data = malloc(BYTES);
+    ck_assert_ptr_nonnull(data);
+    fill(data, BYTES, 3);
+    both_set(&a, 1, 0, data, BYTES);
+    use(&a, 1);
+    use(&b, 1);
+    struct address to = harness_address(&b.side);
+    for (unsigned i = 0; i < DEPTH; i++) {
+        ck_assert_int_eq(harness_post_recv(&b.side, 100 + i, 0, 0), 0);
+    }
+    for (unsigned i = 0; i < DEPTH; i++) {
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE_WITH_IMM, i, EACH * i,
+                                           i % 7 ? EACH : 0, &to, EACH * i),
+                         0);
+    }
+    for (unsigned i = 0; i < DEPTH; i++) {
+        struct ibv_wc wc = harness_expect(_i ? &a.side : &b.side, IBV_WC_SUCCESS, _i ? i : 100 + i);
+        ck_assert_uint_eq(_i ? i : wc.imm_data, i);
+        both_expect(&b, 1, EACH * i, data + EACH * i, i % 7 ? EACH : 0);
+    }
+    for (unsigned i = 0; i < DEPTH; i++) {
+        (void)harness_expect(_i ? &b.side : &a.side, IBV_WC_SUCCESS, _i ? 100 + i : i);
+    }
+    free(data);
+    loop_close();
+}
+END_TEST
+
+START_TEST(objects_go_away_with_copies_under_way)
+{
+    loop_open();
+    if (cu.delay) {
+        cu.delay(20000);
+    }
+    use(&a, 1);
+    use(&b, 1);
+    struct address to = harness_address(&b.side);
+    for (unsigned i = 0; i < 20; i++) {
+        ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, i, 0, 100000, &to, 0), 0);
+    }
+    harness_sleep_ms(30);
+    loop_close();
+}
+END_TEST
+
 START_TEST(a_failed_copy_breaks_the_connection)
 {
     loop_open();
     if (cu.break_copy) {
+        use(&a, _i);
         use(&b, 1);
         struct address to = harness_address(&b.side);
-        cu.break_copy(2);
+        cu.break_copy(_i ? 1 : 2); // one of the receiver alone, or one of several of staged data
         ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, 1, 0, 200000, &to, 0), 0);
         (void)harness_expect(&a.side, IBV_WC_REM_OP_ERR, 1);
     }
     loop_close();
+}
+END_TEST
+
+#define ROUNDS 40
+
+// The receiver of two processes: tells in how many copies each message came.
+static void receiver(int sock)
+{
+    uint8_t *data = malloc(BYTES);
+    ck_assert_ptr_nonnull(data);
+    cuda_start();
+    if (cu.delay) {
+        cu.delay(500);
+    }
+    struct ibv_context *ctx = harness_open();
+    both_open(&b, ctx);
+    use(&b, 1);
+    (void)harness_meet(&b.side, sock, NULL);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        ck_assert_int_eq(harness_post_recv(&b.side, round, 0, 0), 0);
+        harness_say(sock, &round, sizeof round);
+        uint64_t copies = cu.copies ? cu.copies() : 0;
+        (void)harness_expect(&b.side, IBV_WC_SUCCESS, round);
+        copies = cu.copies ? cu.copies() - copies : 1;
+        fill(data, BYTES - 64, round);
+        both_expect(&b, 1, 64, data, BYTES - 64);
+        harness_say(sock, &copies, sizeof copies);
+    }
+    harness_hear(sock, data, 1); // the acknowledge has arrived
+    both_close(&b);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+    free(data);
+}
+
+START_TEST(another_process_copies_by_itself)
+{
+    uint8_t *data = malloc(BYTES);
+    ck_assert_ptr_nonnull(data);
+    struct peer peer = harness_peer_start("other", receiver);
+    cuda_start();
+    struct ibv_context *ctx = harness_open();
+    both_open(&a, ctx);
+    use(&a, 1);
+    struct address to = harness_meet(&a.side, peer.sock, NULL);
+    unsigned single = 0;
+    for (unsigned round = 0, ready; round < ROUNDS; round++) {
+        uint64_t copies;
+        fill(data, BYTES - 64, round);
+        both_set(&a, 1, 0, data, BYTES - 64);
+        harness_hear(peer.sock, &ready, sizeof ready);
+        ck_assert_int_eq(
+            harness_post_send(&a.side, IBV_WR_RDMA_WRITE_WITH_IMM, round, 0, BYTES - 64, &to, 64),
+            0);
+        (void)harness_expect(&a.side, IBV_WC_SUCCESS, round);
+        harness_hear(peer.sock, &copies, sizeof copies);
+        single += copies == 1;
+    }
+    ck_assert_uint_ge(single, ROUNDS / 2); // staged until the other one has mapped it
+    harness_say(peer.sock, data, 1);
+    ck_assert_int_eq(harness_peer_wait(&peer), 0);
+    both_close(&a);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+    free(data);
 }
 END_TEST
 
@@ -399,7 +552,11 @@ int main(void)
     tcase_add_test(t, atomics_change_device_memory);
     tcase_add_test(t, a_stamp_comes_after_its_data);
     tcase_add_test(t, an_immediate_comes_after_its_data);
-    tcase_add_test(t, a_failed_copy_breaks_the_connection);
+    tcase_add_test(t, a_read_finds_what_was_written_before);
+    tcase_add_loop_test(t, completions_keep_up_with_copies_under_way, 0, 2);
+    tcase_add_test(t, objects_go_away_with_copies_under_way);
+    tcase_add_loop_test(t, a_failed_copy_breaks_the_connection, 0, 2);
+    tcase_add_test(t, another_process_copies_by_itself);
     suite_add_tcase(suite, t);
     return harness_main(suite);
 }

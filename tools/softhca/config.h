@@ -21,6 +21,9 @@
            "shortest acknowledge timeout in us; a QP's shorter one is raised to it")                \
     NUMBER(dmabuf, "SOFTHCA_DMABUF", 1, 0, 2, "dma-buf: 0 off, 1 on, 2 any mappable descriptor")    \
     NUMBER(peermem, "SOFTHCA_PEERMEM", 1, 0, 1, "0: ibv_reg_mr refuses CUDA memory")                \
+    NUMBER(pull_kib, "SOFTHCA_PULL_KIB", 1024, 0, 65536,                                           \
+           "KiB of CUDA memory that a packet may name for the receiver to copy; 0: all is staged")  \
+    NUMBER(pull_overlap, "SOFTHCA_PULL_OVERLAP", 1, 0, 1, "1: ask for a copy engine beside kernels") \
     NUMBER(no_ipc_lock, "SOFTHCA_NO_IPC_LOCK", 0, 0, 1, "1: act as if CAP_IPC_LOCK were missing")   \
     NUMBER(max_qp_wr, "SOFTHCA_MAX_QP_WR", 16384, 1, 32768, "largest queue of a queue pair")        \
     NUMBER(max_cqe, "SOFTHCA_MAX_CQE", 1048576, 16, 4194304, "largest completion queue")            \

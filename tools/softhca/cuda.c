@@ -9,13 +9,16 @@
 
 #include "tools/softhca/config.h"
 #include "tools/softhca/cuda_driver.h"
+#include "tools/softhca/fabric.h"
 #include "tools/softhca/sync.h"
 
 struct softhca_gpu {
     const struct softhca_cuda_driver *cu;
     void *context;
-    void *stream;   // our own, so that it waits for no work of the program
-    uint8_t *stage; // SOFTHCA_CUDA_BYTES, pinned; progress thread
+    void *stream;                    // our own, so that it waits for no work of the program
+    void *pulls;                     // another one, of copies that go on
+    void *marks[SOFTHCA_CUDA_MARKS]; // events in pulls
+    uint8_t *stage;                  // SOFTHCA_CUDA_BYTES, pinned; progress thread
     struct softhca_gpu *next;
 };
 
@@ -59,6 +62,10 @@ static int make_resources(struct softhca_gpu *gpu)
     }
     void *stage = NULL;
     error = gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
+    error = error ? error : gpu->cu->stream_create(&gpu->pulls, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
+    for (uint32_t i = 0; i < SOFTHCA_CUDA_MARKS && !error; i++) {
+        error = gpu->cu->event_create(&gpu->marks[i], SOFTHCA_CUDA_EVENT_NO_TIMING);
+    }
     if (!error) {
         error = gpu->cu->host_alloc(&stage, SOFTHCA_CUDA_BYTES, SOFTHCA_CUDA_HOST_PORTABLE);
     }
@@ -167,6 +174,128 @@ int softhca_cuda_read(struct softhca_gpu *gpu, void *to, const void *from, uint6
     int err = copy(gpu, gpu->stage, from, len);
     if (!err) {
         memcpy(to, gpu->stage, len);
+    }
+    return err;
+}
+
+int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhca_export *out,
+                        uint64_t *out_id)
+{
+    struct softhca_cuda_ipc handle;
+    size_t bytes = 0;
+    int err = enter(gpu);
+    if (err) {
+        return err;
+    }
+    int error = gpu->cu->pointer_attribute(out_id, SOFTHCA_CUDA_POINTER_BUFFER_ID, (uintptr_t)addr);
+    error = error ? error : gpu->cu->range(&out->base, &bytes, (uintptr_t)addr);
+    error = error ? error : gpu->cu->ipc_get(&handle, (uintptr_t)addr);
+    leave(gpu);
+    if (error) {
+        return -EIO; // memory of cuMemCreate, say; it goes through staging memory
+    }
+    out->bytes = bytes;
+    memcpy(out->handle, handle.bytes, sizeof out->handle);
+    return 0;
+}
+
+static struct softhca_gpu *first_gpu(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct softhca_gpu *gpu = gpus;
+    while (gpu && gpu->next) {
+        gpu = gpu->next;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return gpu;
+}
+
+uint64_t softhca_cuda_import(const struct softhca_export *x)
+{
+    struct softhca_gpu *gpu = first_gpu();
+    struct softhca_cuda_ipc handle;
+    uint64_t addr = 0;
+    if (!gpu || enter(gpu)) {
+        return 0;
+    }
+    memcpy(handle.bytes, x->handle, sizeof handle.bytes);
+    int error = gpu->cu->ipc_open(&addr, handle, SOFTHCA_CUDA_IPC_PEER_ACCESS);
+    leave(gpu);
+    return error ? 0 : addr;
+}
+
+void softhca_cuda_drop(uint64_t addr)
+{
+    struct softhca_gpu *gpu = first_gpu();
+    if (gpu && !enter(gpu)) {
+        (void)gpu->cu->ipc_close(addr); // its process may have ended
+        leave(gpu);
+    }
+}
+
+int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len, int overlap)
+{
+    int err = enter(gpu);
+    if (err) {
+        return err;
+    }
+    int error;
+    if (overlap && gpu->cu->copy_batch) {
+        struct softhca_cuda_copy_attributes a = {.source_order = 1, .flags = 1};
+        uint64_t dst = (uintptr_t)to;
+        size_t bytes = len, first = 0;
+        error = gpu->cu->copy_batch(&dst, &from, &bytes, 1, &a, &first, 1, gpu->pulls);
+    } else {
+        error = gpu->cu->copy((uintptr_t)to, from, len, gpu->pulls);
+    }
+    leave(gpu);
+    return error ? fail(gpu->cu, "a copy failed", error) : 0;
+}
+
+int softhca_cuda_mark(struct softhca_gpu *gpu, uint32_t mark)
+{
+    int err = enter(gpu);
+    if (err) {
+        return err;
+    }
+    int error = gpu->cu->event_record(gpu->marks[mark], gpu->pulls);
+    leave(gpu);
+    return error ? fail(gpu->cu, "cannot follow a copy", error) : 0;
+}
+
+int softhca_cuda_passed(struct softhca_gpu *gpu, uint32_t mark)
+{
+    int err = enter(gpu);
+    if (err) {
+        return err;
+    }
+    int error = gpu->cu->event_query(gpu->marks[mark]);
+    leave(gpu);
+    return error == SOFTHCA_CUDA_NOT_READY ? 0 : error ? fail(gpu->cu, "a copy failed", error) : 1;
+}
+
+int softhca_cuda_drain(struct softhca_gpu *gpu)
+{
+    int err = enter(gpu);
+    if (err) {
+        return err;
+    }
+    int error = gpu->cu->stream_wait(gpu->pulls);
+    leave(gpu);
+    return error ? fail(gpu->cu, "a copy failed", error) : 0;
+}
+
+int softhca_cuda_fetch(void *to, uint64_t from, uint64_t len)
+{
+    struct softhca_gpu *gpu = first_gpu();
+    int err = gpu ? 0 : -EIO;
+    for (uint64_t done = 0; done < len && !err;) {
+        uint64_t part = len - done < SOFTHCA_CUDA_BYTES ? len - done : SOFTHCA_CUDA_BYTES;
+        err = copy(gpu, gpu->stage, (void *)(uintptr_t)(from + done), part);
+        if (!err) {
+            softhca_dma_write((uint8_t *)to + done, gpu->stage, part);
+        }
+        done += part;
     }
     return err;
 }

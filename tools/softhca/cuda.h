@@ -10,11 +10,14 @@
 // One context of the program: stream and staging memory are made when its first region is
 // registered, because making them behind a kernel that waits for data can block for ever.
 struct softhca_gpu;
+struct softhca_mr;
+struct softhca_export;
 
 // Where a region's bytes are: host memory when gpu is NULL.
 struct softhca_place {
     uint8_t *at;
     struct softhca_gpu *gpu;
+    const struct softhca_mr *mr;
 };
 
 // Any thread. 1 and *out_gpu when all of [addr, addr + len) is CUDA device memory, 0 when it starts
@@ -27,6 +30,25 @@ int softhca_cuda_find(const void *addr, size_t len, struct softhca_gpu **out_gpu
 #define SOFTHCA_CUDA_BYTES 65536u
 int softhca_cuda_write(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len);
 int softhca_cuda_read(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len);
+
+// Any thread. The allocation that holds addr: base, bytes and handle, and a number that no other
+// allocation of this process has or had. -EIO when its kind of memory cannot be exported.
+int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhca_export *out,
+                        uint64_t *out_id);
+// Any thread, but not the progress thread: both may wait for kernels. Map another process's
+// allocation into the context of this process's first region; 0 when that is impossible.
+uint64_t softhca_cuda_import(const struct softhca_export *x);
+void softhca_cuda_drop(uint64_t addr);
+
+// Under hca.lock. A copy between device memories that goes on after the call; copies of a GPU end
+// in order. A mark is passed when all copies before it have ended. 0 or -EIO, logged.
+#define SOFTHCA_CUDA_MARKS 512u
+int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len, int overlap);
+int softhca_cuda_mark(struct softhca_gpu *gpu, uint32_t mark);
+int softhca_cuda_passed(struct softhca_gpu *gpu, uint32_t mark); // 1, 0 not yet, or -EIO
+int softhca_cuda_drain(struct softhca_gpu *gpu);                 // waits for all of them
+// Progress thread only. From another process's device memory to host memory of any length.
+int softhca_cuda_fetch(void *to, uint64_t from, uint64_t len);
 
 // Progress thread only. As softhca_dma_write and softhca_dma_read, wherever the region is.
 int softhca_place_write(const struct softhca_place *to, const void *from, uint64_t len);

@@ -23,6 +23,8 @@ static const char *look_up(void *lib)
     }
     SOFTHCA_CUDA_CALLS(LOOK)
 #undef LOOK
+    void *batch = dlsym(lib, "cuMemcpyBatchAsync_v2");
+    memcpy(&driver.copy_batch, &batch, sizeof driver.copy_batch);
     return NULL;
 }
 

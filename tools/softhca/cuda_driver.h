@@ -13,14 +13,28 @@ enum { // CUresult
 enum { // CUpointer_attribute and CUmemorytype
     SOFTHCA_CUDA_POINTER_CONTEXT = 1,
     SOFTHCA_CUDA_POINTER_MEMORY_TYPE = 2,
+    SOFTHCA_CUDA_POINTER_BUFFER_ID = 7,
     SOFTHCA_CUDA_POINTER_IS_MANAGED = 8,
     SOFTHCA_CUDA_POINTER_DEVICE = 9,
     SOFTHCA_CUDA_MEMORY_DEVICE = 2
 };
-enum { // CUstream_flags, CUmemhostalloc_flags, CUstreamCaptureMode
+enum { // CUstream_flags, CUevent_flags, CUmemhostalloc_flags, CUipcMem_flags, CUstreamCaptureMode
     SOFTHCA_CUDA_STREAM_NON_BLOCKING = 1,
+    SOFTHCA_CUDA_EVENT_NO_TIMING = 2,
     SOFTHCA_CUDA_HOST_PORTABLE = 1,
+    SOFTHCA_CUDA_IPC_PEER_ACCESS = 1,
     SOFTHCA_CUDA_CAPTURE_RELAXED = 2
+};
+
+struct softhca_cuda_ipc { // CUipcMemHandle
+    uint8_t bytes[64];
+};
+
+// CUmemcpyAttributes, whose locations are hints that stay 0.
+struct softhca_cuda_copy_attributes {
+    int source_order; // 1: in the order of the stream
+    int source_hint[2], destination_hint[2];
+    unsigned flags; // 1: by a copy engine, while kernels fill the GPU
 };
 
 // CALL(field, symbol in libcuda.so.1, arguments). Pointers on the device are 64-bit numbers.
@@ -32,6 +46,14 @@ enum { // CUstream_flags, CUmemhostalloc_flags, CUstreamCaptureMode
     CALL(stream_create, cuStreamCreate, (void **out, unsigned flags))                              \
     CALL(stream_wait, cuStreamSynchronize, (void *stream))                                         \
     CALL(copy, cuMemcpyAsync, (uint64_t to, uint64_t from, size_t len, void *stream))              \
+    CALL(event_create, cuEventCreate, (void **out, unsigned flags))                                \
+    CALL(event_record, cuEventRecord, (void *event, void *stream))                                 \
+    CALL(event_query, cuEventQuery, (void *event))                                                 \
+    CALL(range, cuMemGetAddressRange_v2, (uint64_t * out_addr, size_t * out_len, uint64_t addr))   \
+    CALL(ipc_get, cuIpcGetMemHandle, (struct softhca_cuda_ipc * out, uint64_t addr))               \
+    CALL(ipc_open, cuIpcOpenMemHandle_v2,                                                          \
+         (uint64_t * out, struct softhca_cuda_ipc handle, unsigned flags))                         \
+    CALL(ipc_close, cuIpcCloseMemHandle, (uint64_t addr))                                          \
     CALL(host_alloc, cuMemHostAlloc, (void **out, size_t len, unsigned flags))                     \
     CALL(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                             \
     CALL(error_string, cuGetErrorString, (int error, const char **out))
@@ -40,6 +62,10 @@ struct softhca_cuda_driver {
 #define FIELD(field, symbol, arguments) int(*field) arguments;
     SOFTHCA_CUDA_CALLS(FIELD)
 #undef FIELD
+    // since CUDA 13; may be NULL
+    int (*copy_batch)(uint64_t *to, uint64_t *from, size_t *len, size_t count,
+                      struct softhca_cuda_copy_attributes *attributes, size_t *first, size_t kinds,
+                      void *stream);
 };
 
 // Any thread. NULL while the program has not loaded libcuda.so.1, or when a call is missing.

@@ -122,6 +122,12 @@ static void reclaim(struct softhca_member *m, uint32_t slot)
     for (uint32_t s = 0; s < SOFTHCA_MAX_PROCS; s++) {
         (void)SOFTHCA_AND(&f->procs[s].inbound[slot / 64], ~(1ull << slot % 64));
     }
+    for (uint32_t e = 0; e < SOFTHCA_MAX_EXPORTS; e++) {
+        SOFTHCA_STORE_RELEASE(&f->mapped[e][slot], 0);
+        if (SOFTHCA_LOAD_ACQUIRE(&f->exports[e].state) && f->exports[e].slot == slot) {
+            softhca_fabric_withdraw(m, e);
+        }
+    }
     SOFTHCA_STORE_RELEASE(&f->procs[slot].used, 0);
 }
 
@@ -287,6 +293,37 @@ void softhca_fabric_close(struct softhca_member *m)
     }
     m->lock_fd = m->live_fd = -1;
     m->gen = 0;
+}
+
+uint32_t softhca_fabric_export(const struct softhca_member *m, const struct softhca_export *x)
+{
+    struct softhca_fabric *f = m->fabric;
+    for (uint32_t e = 0; e < SOFTHCA_MAX_EXPORTS; e++) {
+        struct softhca_export *to = &f->exports[e];
+        uint32_t expected = SOFTHCA_EXPORT_FREE;
+        if (!SOFTHCA_CAS(&to->state, &expected, SOFTHCA_EXPORT_CLAIMED)) {
+            continue;
+        }
+        uint32_t gen = to->gen + 1 ? to->gen + 1 : 1;
+        SOFTHCA_STORE_RELAXED(&to->gen, gen);
+        SOFTHCA_STORE_RELAXED(&to->slot, m->slot);
+        to->base = x->base;
+        to->bytes = x->bytes;
+        memcpy(to->handle, x->handle, sizeof to->handle);
+        SOFTHCA_STORE_RELEASE(&f->mapped[e][m->slot], gen); // where it is at home
+        SOFTHCA_STORE_RELEASE(&to->state, SOFTHCA_EXPORT_LIVE);
+        (void)SOFTHCA_ADD(&f->export_seq, 1);
+        softhca_futex_wake(&f->export_seq);
+        return e;
+    }
+    return SOFTHCA_NO_EXPORT;
+}
+
+void softhca_fabric_withdraw(const struct softhca_member *m, uint32_t e)
+{
+    SOFTHCA_STORE_RELEASE(&m->fabric->exports[e].state, SOFTHCA_EXPORT_FREE);
+    (void)SOFTHCA_ADD(&m->fabric->export_seq, 1);
+    softhca_futex_wake(&m->fabric->export_seq);
 }
 
 int softhca_fabric_claim_qp(const struct softhca_member *m, uint32_t *out_qpn)

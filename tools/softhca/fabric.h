@@ -17,6 +17,8 @@
 #define SOFTHCA_MAX_QPS        16384u // a power of two: the low bits of a QP number are its index
 #define SOFTHCA_MAX_RULES      32u
 #define SOFTHCA_RULE_BYTES     120u
+#define SOFTHCA_MAX_EXPORTS    1024u
+#define SOFTHCA_NO_EXPORT      UINT32_MAX
 #define SOFTHCA_MAX_LID        (SOFTHCA_MAX_NODES * SOFTHCA_PORTS_PER_NODE)
 
 // All words below are in shared memory, written and read with the orders of sync.h.
@@ -46,13 +48,26 @@ struct softhca_node {
     struct softhca_port_state ports[SOFTHCA_PORTS_PER_NODE];
 };
 
+// An allocation of device memory that the other processes of this host may map.
+struct softhca_export {
+    uint32_t state; // softhca_export_state. Writer: the owner, and who reclaims a dead one. Release
+    uint32_t gen;   // number of the claim; never 0. Written before state, like all below
+    uint32_t slot;  // the owner
+    uint32_t pad;
+    uint64_t base; // in the owner
+    uint64_t bytes;
+    uint8_t handle[64]; // of cuIpcGetMemHandle
+};
+enum softhca_export_state { SOFTHCA_EXPORT_FREE, SOFTHCA_EXPORT_CLAIMED, SOFTHCA_EXPORT_LIVE };
+
 struct softhca_fabric {
     uint64_t magic;
-    uint32_t bytes;     // of this struct: another layout is refused
-    uint32_t epoch;     // bumped after ports, silence or rules changed. Release / acquire
-    uint32_t next_qp;   // where the search for a free queue pair starts
-    uint32_t rules_seq; // odd while rules are rewritten (under flock)
-    uint8_t pad[40];
+    uint32_t bytes;      // of this struct: another layout is refused
+    uint32_t epoch;      // bumped after ports, silence or rules changed. Release / acquire
+    uint32_t next_qp;    // where the search for a free queue pair starts
+    uint32_t rules_seq;  // odd while rules are rewritten (under flock)
+    uint32_t export_seq; // futex; bumped after exports changed
+    uint8_t pad[36];
     struct softhca_proc procs[SOFTHCA_MAX_PROCS];
     struct softhca_node nodes[SOFTHCA_MAX_NODES];
     char rules[SOFTHCA_MAX_RULES][SOFTHCA_RULE_BYTES];
@@ -60,6 +75,9 @@ struct softhca_fabric {
     // 0 free; else see SOFTHCA_ROUTE_*. Writer: the owner (claimed by compare-and-swap) and the
     // reclaimer of a dead owner. Readers: every sender. Release / acquire
     uint64_t qps[SOFTHCA_MAX_QPS];
+    struct softhca_export exports[SOFTHCA_MAX_EXPORTS];
+    // [e][s]: the gen of export e that slot s has mapped. Writer: slot s. Readers: senders. Release
+    uint32_t mapped[SOFTHCA_MAX_EXPORTS][SOFTHCA_MAX_PROCS];
 };
 
 // A queue pair's entry: who owns it, behind which port, and whether it takes packets.
@@ -101,6 +119,11 @@ void softhca_fabric_wake(struct softhca_proc *p);
 // After work was published with SC order: wake the progress thread if it sleeps, and only the first
 // of those who find it asleep.
 void softhca_wake_sleeper(struct softhca_proc *p);
+
+// Publish device memory (base, bytes, handle of x); SOFTHCA_NO_EXPORT when the table is
+// full. Withdraw it before it is freed.
+uint32_t softhca_fabric_export(const struct softhca_member *m, const struct softhca_export *x);
+void softhca_fabric_withdraw(const struct softhca_member *m, uint32_t e);
 
 // 0 and a number that no other queue pair of the fabric has, or -ENOMEM.
 int softhca_fabric_claim_qp(const struct softhca_member *m, uint32_t *out_qpn);

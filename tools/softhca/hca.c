@@ -79,6 +79,7 @@ __attribute__((destructor)) static void leave(void)
     if (!h) {
         return;
     }
+    SOFTHCA_STORE_RELEASE(&h->left, 1);
     if (h->running) {
         struct timespec t;
         SOFTHCA_STORE_RELEASE(&h->stop, 1);

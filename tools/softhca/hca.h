@@ -44,6 +44,9 @@ struct softhca_mr {
     struct ibv_mr mr;
     uint64_t iova;
     struct softhca_place base; // where iova is in this process
+    uint32_t export;           // of the allocation, or SOFTHCA_NO_EXPORT
+    uint32_t export_gen;
+    uint64_t export_base;
     unsigned access;
     uint64_t charged; // bytes against RLIMIT_MEMLOCK
     void *map;        // our own mapping of a dma-buf
@@ -221,6 +224,8 @@ struct softhca_qp {
     } atomics[SOFTHCA_MAX_RD_ATOM]; // replayed when an atomic is repeated
     uint32_t atomic_next;
     uint32_t comm_est;
+    uint32_t unfinished;          // newest messages whose copies are still under way
+    struct softhca_gpu *pull_gpu; // of a copy for the expected message, or NULL
 
     struct softhca_rq rq;
 
@@ -235,6 +240,22 @@ struct softhca_peer {
     struct softhca_ring out;
     struct softhca_ring in;
     uint64_t retry_ns; // no new attempt to make out before
+};
+
+// A message of which only the effects that a program can see are left to do, once its copies have
+// ended. Entry n uses mark n % SOFTHCA_CUDA_MARKS.
+struct softhca_pull {
+    struct softhca_qp *qp;
+    struct softhca_gpu *gpu; // NULL: had no copies of its own
+    struct softhca_cqe cqe;
+    int has_cqe;
+};
+
+// Another process's allocation in this one, or one of our own. Writer: who maps, under hca.lock
+struct softhca_import {
+    uint32_t gen; // 0: not mapped
+    int is_own;
+    uint64_t addr, bytes;
 };
 
 struct softhca_hca {
@@ -253,6 +274,7 @@ struct softhca_hca {
     pthread_t thread;
     int running;
     uint32_t stop;             // Writer: closer; reader: progress thread. Release
+    uint32_t left;             // the process ends. Reader: the thread that maps. Release
     struct softhca_qp *active; // stack, pushed by posters. SC
     struct softhca_qp *live;   // ring of queue pairs with work
     uint32_t live_count;
@@ -268,6 +290,9 @@ struct softhca_hca {
     uint64_t sweep_ns;
     struct softhca_fault_set faults;
     uint64_t port_free_ns[SOFTHCA_PORTS_PER_NODE]; // NIC model: when the port can send again
+    struct softhca_pull pulls[SOFTHCA_CUDA_MARKS]; // oldest at pull_head; all under lock
+    uint64_t pull_head, pull_tail;
+    struct softhca_import imports[SOFTHCA_MAX_EXPORTS];
 };
 
 // The instance, or NULL before the first ibv_get_device_list of this process.
@@ -302,6 +327,21 @@ static inline struct softhca_rwqe *softhca_rwqe_at(const struct softhca_rq *rq, 
 enum softhca_key { SOFTHCA_LKEY, SOFTHCA_RKEY };
 int softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t key, uint64_t addr,
                      uint64_t len, unsigned need, struct softhca_place *out_place);
+
+// Exports and imports of device memory (export.c); any thread, without hca.lock.
+void softhca_export_add(struct softhca_mr *mr);
+void softhca_export_remove(struct softhca_mr *mr);
+// Under hca.lock: the address of [offset, offset + len) of an export here, or 0.
+uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t len);
+
+// Copies that the receiver makes (pull.c); under hca.lock.
+int softhca_pulls_full(void);
+// The expected message is executed but for its copies: complete and acknowledge it after them.
+void softhca_pull_defer(struct softhca_qp *qp, const struct softhca_cqe *cqe);
+// 1 when something was completed.
+int softhca_pull_poll(void);
+// Wait for all copies, and complete what waited for them.
+void softhca_pull_finish(void);
 
 // Completions and events; progress thread or control call, under hca.lock.
 void softhca_cq_push(struct softhca_cq *cq, const struct softhca_cqe *e);
@@ -352,7 +392,8 @@ int softhca_qp_modify(struct softhca_qp *qp, const struct ibv_qp_attr *attr, int
 void softhca_requester_step(struct softhca_qp *qp);
 void softhca_requester_receive(struct softhca_qp *qp, const struct softhca_packet *p);
 void softhca_responder_step(struct softhca_qp *qp);
-void softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packet *p);
+// -EAGAIN: cannot be executed before copies have ended; bring it again.
+int softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packet *p);
 void softhca_responder_flush(struct softhca_qp *qp);
 // Copy len bytes to offset of a scatter list. -1 when an entry does not fit its region, or the copy
 // failed.
@@ -363,6 +404,8 @@ int softhca_qp_has_work(const struct softhca_qp *qp);
 // packet would go nowhere (no such queue pair, port down): then it counts as sent.
 struct softhca_packet *softhca_packet_begin(struct softhca_qp *qp, uint32_t payload, int *out_lost);
 void softhca_packet_end(struct softhca_qp *qp, struct softhca_packet *p);
+// 1 when the peer can copy from that export.
+int softhca_peer_has_mapped(const struct softhca_qp *qp, uint32_t e, uint32_t gen);
 // 1 when the peer has not yet taken packets of ours although its process lives and is not stopped:
 // the machine gave its progress thread no time. A NIC has no such state; its timers must not run.
 int softhca_peer_is_starved(const struct softhca_qp *qp);

@@ -200,8 +200,13 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     mr->base = (struct softhca_place){.at = addr, .gpu = gpu};
     mr->access = access;
     mr->map = map;
+    mr->export = SOFTHCA_NO_EXPORT;
+    if (gpu && softhca_hca->config.pull_kib) {
+        softhca_export_add(mr);
+    }
     err = add_mr(mr, pd);
     if (err) {
+        softhca_export_remove(mr);
         free(mr);
         errno = err;
         return NULL;
@@ -282,11 +287,15 @@ SOFTHCA_EXPORT int ibv_dereg_mr(struct ibv_mr *base)
     struct softhca_mr *mr = (struct softhca_mr *)base;
     struct softhca_hca *h = softhca_hca;
     softhca_lock(); // the progress thread is in no copy now, and will find the key gone
+    if (mr->base.gpu) {
+        softhca_pull_finish();
+    }
     h->mrs[base->handle] = NULL;
     h->mr_count--;
     h->locked_bytes -= mr->charged;
     ((struct softhca_pd *)base->pd)->refs--;
     softhca_unlock();
+    softhca_export_remove(mr);
     if (mr->map) {
         (void)munmap(mr->map, base->length + (size_t)(mr->base.at - (uint8_t *)mr->map));
     }
@@ -349,6 +358,7 @@ int softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t ke
     }
     out_place->at = mr->base.at + (addr - mr->iova);
     out_place->gpu = mr->base.gpu;
+    out_place->mr = mr;
     return 0;
 }
 

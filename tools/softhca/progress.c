@@ -151,21 +151,23 @@ static void read_epoch(struct softhca_hca *h)
     softhca_ports_report();
 }
 
-static void deliver(struct softhca_hca *h, const struct softhca_packet *p)
+static int deliver(struct softhca_hca *h, const struct softhca_packet *p)
 {
+    int err = 0;
     struct softhca_qp *qp = h->qps[SOFTHCA_QP_INDEX(p->dst_qpn)];
     if (!qp || qp->ex.qp_base.qp_num != p->dst_qpn || qp->lid != p->dst_lid ||
         qp->dlid != p->src_lid || qp->attr.dest_qp_num != p->src_qpn ||
         SOFTHCA_LOAD_ACQUIRE(&softhca_fabric_port(h->member.fabric, qp->lid)->down)) {
-        return; // as on a wire: not for anybody here
+        return 0; // as on a wire: not for anybody here
     }
     softhca_sync_with_peers();
     if (p->kind <= SOFTHCA_FETCH_ADD) {
-        softhca_responder_receive(qp, p);
+        err = softhca_responder_receive(qp, p);
     } else {
         softhca_requester_receive(qp, p);
     }
     softhca_qp_make_live(qp);
+    return err;
 }
 
 static int drain(struct softhca_hca *h, struct softhca_ring *in)
@@ -181,7 +183,9 @@ static int drain(struct softhca_hca *h, struct softhca_ring *in)
                 break;
             }
         }
-        deliver(h, p);
+        if (deliver(h, p)) {
+            break; // after copies that are under way
+        }
         if (softhca_ring_pop(in, p)) {
             softhca_wake_sleeper(&h->member.fabric->procs[in->slot]);
         }
@@ -223,6 +227,7 @@ static int pass(struct softhca_hca *h)
     if (h->silent) {
         return 0;
     }
+    did |= softhca_pull_poll();
     for (uint32_t i = 0; i < h->in_count; i++) {
         did |= drain(h, &h->peers[h->in_list[i]].in);
     }
@@ -276,11 +281,14 @@ static void *run(void *arg)
     while (!SOFTHCA_LOAD_ACQUIRE(&h->stop)) {
         (void)pthread_mutex_lock(&h->lock);
         int did = pass(h);
+        int copying = h->pull_head != h->pull_tail;
         (void)pthread_mutex_unlock(&h->lock);
         while (SOFTHCA_LOAD_SC(&h->waiting)) {
             (void)sched_yield(); // a control call wants the lock
         }
-        if (did) {
+        if (copying) {
+            (void)sched_yield(); // nobody wakes us when they end
+        } else if (did) {
             busy_ns = h->now_ns;
         } else if (softhca_now_ns() - busy_ns < h->config.spin_us * 1000) {
             softhca_pause();

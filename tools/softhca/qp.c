@@ -175,6 +175,7 @@ void softhca_qp_abandon(struct softhca_qp *qp)
 {
     struct softhca_hca *h = softhca_hca;
     uint32_t i = SOFTHCA_QP_INDEX(qp->ex.qp_base.qp_num);
+    softhca_pull_finish();
     (void)softhca_take_active();
     softhca_qp_drop_live(qp);
     h->qps[i] = NULL;

@@ -150,6 +150,9 @@ void softhca_qp_to_error(struct softhca_qp *qp)
     if (qp->state == IBV_QPS_ERR) {
         return;
     }
+    if (qp->unfinished) {
+        softhca_pull_finish(); // these completions come before the flushed ones
+    }
     set_state(qp, IBV_QPS_ERR);
     softhca_qp_activate(qp); // to flush
     if (qp->ex.qp_base.srq) {
@@ -160,6 +163,7 @@ void softhca_qp_to_error(struct softhca_qp *qp)
 // Everything that was posted is forgotten without a completion.
 void softhca_qp_to_reset(struct softhca_qp *qp)
 {
+    softhca_pull_finish();
     (void)softhca_take_active();
     softhca_qp_drop_live(qp);
     softhca_cq_forget((struct softhca_cq *)(void *)qp->ex.qp_base.send_cq, qp);
@@ -177,6 +181,7 @@ void softhca_qp_to_reset(struct softhca_qp *qp)
     qp->timer_ns = qp->starved_ns = qp->rnr_ns = qp->hold_ns = 0;
     qp->has_recv = 0;
     qp->nak = qp->ack_pending = 0;
+    qp->pull_gpu = NULL;
     qp->lid = qp->dlid = 0;
     memset(&qp->attr, 0, sizeof qp->attr);
     publish(qp, 0);

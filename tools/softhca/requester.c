@@ -278,6 +278,47 @@ static uint32_t check_local(const struct softhca_qp *qp, struct softhca_wqe *w)
     return 0;
 }
 
+// How many bytes from tx_off on the receiver can copy from device memory by itself; 0: none.
+static uint32_t pull_part(const struct softhca_qp *qp, struct softhca_wqe *w,
+                          struct softhca_place *out_from)
+{
+    uint32_t offset = qp->tx_off, i = 0;
+    uint64_t most = softhca_hca->config.pull_kib * 1024;
+    if (w->is_inline || !most ||
+        (w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)) {
+        return 0;
+    }
+    const struct ibv_sge *list = list_of(w);
+    while (i < w->num_sge && offset >= list[i].length) {
+        offset -= list[i++].length;
+    }
+    if (i == w->num_sge) {
+        return 0;
+    }
+    uint32_t part = list[i].length - offset < most ? list[i].length - offset : (uint32_t)most;
+    if (softhca_mr_reach(qp->ex.qp_base.pd, SOFTHCA_LKEY, list[i].lkey, list[i].addr + offset, part,
+                         0, out_from) ||
+        !out_from->gpu || out_from->mr->export == SOFTHCA_NO_EXPORT) {
+        return 0;
+    }
+    const struct softhca_mr *mr = out_from->mr;
+    return softhca_peer_has_mapped(qp, mr->export, mr->export_gen) ? part : 0;
+}
+
+// The bytes of a packet, or where the receiver finds them.
+static int fill(const struct softhca_qp *qp, struct softhca_wqe *w, struct softhca_packet *p,
+                uint32_t part, const struct softhca_place *pull)
+{
+    if (!pull) {
+        return gather(qp, w, qp->tx_off, (uint8_t *)(p + 1), part);
+    }
+    p->flags |= SOFTHCA_FLAG_PULL;
+    p->span = part;
+    p->operand = pull->mr->export | (uint64_t)pull->mr->export_gen << 32;
+    p->swap = (uintptr_t)pull->at - pull->mr->export_base;
+    return 0;
+}
+
 enum send_result { SENT, NO_ROOM, LOCAL_ERROR };
 
 static void describe(const struct softhca_qp *qp, const struct softhca_wqe *w, uint64_t n,
@@ -315,9 +356,11 @@ static enum send_result send_message(struct softhca_qp *qp, struct softhca_wqe *
     uint32_t length = has_answer(w) ? 0 : w->length;
     do {
         uint32_t left = length - qp->tx_off;
-        uint32_t part = left < chunk ? left : chunk;
+        struct softhca_place from;
+        uint32_t pull = length ? pull_part(qp, w, &from) : 0;
+        uint32_t part = pull ? pull : left < chunk ? left : chunk;
         int lost;
-        struct softhca_packet *p = softhca_packet_begin(qp, part, &lost);
+        struct softhca_packet *p = softhca_packet_begin(qp, pull ? 0 : part, &lost);
         if (lost) {
             break; // into the void, all of it
         }
@@ -326,7 +369,7 @@ static enum send_result send_message(struct softhca_qp *qp, struct softhca_wqe *
         }
         describe(qp, w, qp->next, p);
         p->offset = qp->tx_off;
-        if (gather(qp, w, qp->tx_off, (uint8_t *)(p + 1), part)) {
+        if (fill(qp, w, p, part, pull ? &from : NULL)) {
             w->failed = IBV_WC_LOC_PROT_ERR;
             return LOCAL_ERROR;
         }

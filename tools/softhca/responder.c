@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving half of a queue pair: checks and executes messages, owes acknowledges and answers.
+#include <errno.h>
 #include <string.h>
 
 #include "tools/softhca/hca.h"
@@ -14,8 +15,8 @@ static struct softhca_rq *rq_of(struct softhca_qp *qp)
     return srq ? &((struct softhca_srq *)srq)->rq : &qp->rq;
 }
 
-static void complete_recv(struct softhca_qp *qp, uint32_t status, uint32_t opcode,
-                          const struct softhca_packet *p)
+static struct softhca_cqe recv_cqe(struct softhca_qp *qp, uint32_t status, uint32_t opcode,
+                                   const struct softhca_packet *p)
 {
     struct softhca_cqe e = {
         .wr_id = qp->recv.wr_id,
@@ -36,6 +37,13 @@ static void complete_recv(struct softhca_qp *qp, uint32_t status, uint32_t opcod
         }
     }
     qp->has_recv = 0;
+    return e;
+}
+
+static void complete_recv(struct softhca_qp *qp, uint32_t status, uint32_t opcode,
+                          const struct softhca_packet *p)
+{
+    struct softhca_cqe e = recv_cqe(qp, status, opcode, p);
     softhca_cq_push((struct softhca_cq *)(void *)qp->ex.qp_base.recv_cq, &e);
 }
 
@@ -120,47 +128,97 @@ static int reach(const struct softhca_qp *qp, const struct softhca_packet *p, ui
                             need, out_place);
 }
 
-static void write_packet(struct softhca_qp *qp, const struct softhca_packet *p)
+// The first packet of a WRITE. 0, or the answer that is owed.
+static int check_write(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    struct softhca_place to;
+    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
+        return SOFTHCA_NAK_INVALID;
+    }
+    if (p->total && reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_WRITE, &to)) {
+        return SOFTHCA_NAK_ACCESS;
+    }
+    return (p->flags & SOFTHCA_FLAG_IMM) && !recv_waits(qp) ? SOFTHCA_NAK_RNR : 0;
+}
+
+// Would the bytes of this packet be there before those of earlier messages?
+static int overtakes(const struct softhca_qp *qp, const struct softhca_packet *p,
+                     const struct softhca_place *to)
+{
+    int pulls = (p->flags & SOFTHCA_FLAG_PULL) && to->gpu;
+    if ((pulls || qp->unfinished || qp->pull_gpu) && softhca_pulls_full()) {
+        return 1; // no room to put the rest of this message off
+    }
+    return qp->unfinished && p->offset == 0 && p->total && !pulls;
+}
+
+// The data of one packet.
+static int write_data(struct softhca_qp *qp, const struct softhca_packet *p,
+                      const struct softhca_place *to)
+{
+    if (!(p->flags & SOFTHCA_FLAG_PULL)) {
+        return softhca_place_write(to, p + 1, p->length);
+    }
+    uint64_t from =
+        softhca_import_at((uint32_t)p->operand, (uint32_t)(p->operand >> 32), p->swap, p->span);
+    if (!from) { // the sender deregistered it with the message under way
+        return -EIO;
+    }
+    if (!to->gpu) {
+        return softhca_cuda_fetch(to->at, from, p->span);
+    }
+    qp->pull_gpu = to->gpu;
+    return softhca_cuda_pull(to->gpu, to->at, from, p->span, (int)softhca_hca->config.pull_overlap);
+}
+
+static void end_write(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     int imm = (p->flags & SOFTHCA_FLAG_IMM) != 0;
-    struct softhca_place to;
-    if (p->offset == 0) {
-        if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
-            reject(qp, SOFTHCA_NAK_INVALID);
-            return;
-        }
-        if (p->total && reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_WRITE, &to)) {
-            reject(qp, SOFTHCA_NAK_ACCESS);
-            return;
-        }
-        if (imm && !recv_waits(qp)) {
-            refuse(qp, SOFTHCA_NAK_RNR);
-            return;
-        }
-    }
-    if (p->length) {
-        if (reach(qp, p, p->offset, p->length, IBV_ACCESS_REMOTE_WRITE, &to)) {
-            reject(qp, SOFTHCA_NAK_ACCESS); // deregistered in the middle of the message
-            return;
-        }
-        if (softhca_place_write(&to, p + 1, p->length)) {
-            reject(qp, SOFTHCA_NAK_OPERATION);
-            return;
-        }
-    }
-    qp->in_off += p->length;
-    if (qp->in_off < p->total) {
-        return;
-    }
+    struct softhca_cqe e;
     if (imm) {
         if (take_recv(qp)) { // another queue pair took the shared one
             refuse(qp, SOFTHCA_NAK_RNR);
             return;
         }
-        complete_recv(qp, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, p);
+        e = recv_cqe(qp, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, p);
     }
     message_done(qp);
+    if (qp->unfinished || qp->pull_gpu) {
+        softhca_pull_defer(qp, imm ? &e : NULL);
+        return;
+    }
+    if (imm) {
+        softhca_cq_push((struct softhca_cq *)(void *)qp->ex.qp_base.recv_cq, &e);
+    }
     qp->ack_pending = 1;
+}
+
+static int write_packet(struct softhca_qp *qp, const struct softhca_packet *p)
+{
+    struct softhca_place to = {0};
+    int why = p->offset == 0 ? check_write(qp, p) : 0;
+    if (why == SOFTHCA_NAK_RNR) {
+        refuse(qp, SOFTHCA_NAK_RNR);
+        return 0;
+    }
+    if (!why && p->span && reach(qp, p, p->offset, p->span, IBV_ACCESS_REMOTE_WRITE, &to)) {
+        why = SOFTHCA_NAK_ACCESS; // deregistered in the middle of the message
+    }
+    if (!why && overtakes(qp, p, &to)) {
+        return -EAGAIN;
+    }
+    if (!why && p->span && write_data(qp, p, &to)) {
+        why = SOFTHCA_NAK_OPERATION;
+    }
+    if (why) {
+        reject(qp, (enum softhca_syndrome)why);
+        return 0;
+    }
+    qp->in_off += p->span;
+    if (qp->in_off >= p->total) {
+        end_write(qp, p);
+    }
+    return 0;
 }
 
 static uint64_t recv_room(const struct softhca_qp *qp)
@@ -341,21 +399,24 @@ static void repeated(struct softhca_qp *qp, const struct softhca_packet *p)
     qp->ack_pending = 1;
 }
 
-void softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packet *p)
+int softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     if (qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE) {
-        return;
+        return 0;
     }
     int ahead = softhca_psn_diff(p->psn, qp->expected);
+    if (qp->unfinished && p->kind != SOFTHCA_WRITE) {
+        return -EAGAIN;
+    }
     if (ahead < 0) {
         repeated(qp, p);
-        return;
+        return 0;
     }
     if (ahead > 0 || (p->offset != 0 && p->offset != qp->in_off) || (p->offset && qp->ignoring)) {
         if (!qp->ignoring) { // a message is missing: say so once
             refuse(qp, SOFTHCA_NAK_SEQUENCE);
         }
-        return;
+        return 0;
     }
     qp->ignoring = 0;
     qp->in_off = p->offset;
@@ -364,11 +425,12 @@ void softhca_responder_receive(struct softhca_qp *qp, const struct softhca_packe
         softhca_qp_event(qp, IBV_EVENT_COMM_EST);
     }
     switch (p->kind) {
-    case SOFTHCA_WRITE: write_packet(qp, p); break;
+    case SOFTHCA_WRITE: return write_packet(qp, p);
     case SOFTHCA_SEND: send_packet(qp, p); break;
     case SOFTHCA_READ: read_packet(qp, p); break;
     default: atomic_packet(qp, p); break;
     }
+    return 0;
 }
 
 // One packet of the oldest answer. 1 when it was sent, or can never be.
@@ -427,11 +489,14 @@ void softhca_responder_step(struct softhca_qp *qp)
     if ((qp->state != IBV_QPS_ERR && answers_owed(qp)) || (!qp->nak && !qp->ack_pending)) {
         return; // an acknowledge would overtake the answers
     }
+    if (qp->nak && qp->unfinished) {
+        return; // a refusal of a message says that all before it were executed
+    }
     struct softhca_packet *p = softhca_packet_begin(qp, 0, &lost);
     if (p) {
         p->kind = qp->nak ? SOFTHCA_NAK : SOFTHCA_ACK;
         p->syndrome = (uint8_t)qp->nak;
-        p->psn = qp->nak ? qp->nak_psn : (qp->expected - 1) & 0xffffff;
+        p->psn = qp->nak ? qp->nak_psn : (qp->expected - 1 - qp->unfinished) & 0xffffff;
         p->rnr_timer = qp->attr.min_rnr_timer;
         softhca_packet_end(qp, p);
     }

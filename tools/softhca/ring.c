@@ -130,7 +130,7 @@ struct softhca_packet *softhca_ring_reserve(struct softhca_ring *r, uint32_t pay
     struct softhca_packet *p =
         (struct softhca_packet *)(void *)(r->data + (r->pos & (r->bytes - 1)));
     memset(p, 0, sizeof *p);
-    p->length = payload;
+    p->length = p->span = payload;
     return p;
 }
 

@@ -24,6 +24,9 @@ enum softhca_packet_kind {
 
 #define SOFTHCA_FLAG_IMM       1u
 #define SOFTHCA_FLAG_SOLICITED 2u
+// A WRITE whose bytes are not in the packet: the receiver takes them from the sender's device
+// memory. operand: export and gen; swap: offset in the export.
+#define SOFTHCA_FLAG_PULL 4u
 
 enum softhca_syndrome {
     SOFTHCA_NAK_SEQUENCE = 1,
@@ -53,7 +56,8 @@ struct softhca_packet {
     uint8_t rnr_timer;
     uint32_t src_lid;
     uint32_t dst_lid;
-    uint8_t pad[20];
+    uint32_t span; // bytes of the message that this packet stands for: length, or those to pull
+    uint8_t pad[16];
 };
 static_assert(sizeof(struct softhca_packet) == 96, "packet header is 96 bytes");
 static_assert(offsetof(struct softhca_packet, kind) == 64, "packet layout");

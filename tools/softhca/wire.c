@@ -82,6 +82,12 @@ int softhca_peer_is_starved(const struct softhca_qp *qp)
     return state == 'R' || state == 'S' || state == 'D';
 }
 
+int softhca_peer_has_mapped(const struct softhca_qp *qp, uint32_t e, uint32_t gen)
+{
+    int slot = route(qp);
+    return slot >= 0 && SOFTHCA_LOAD_ACQUIRE(&softhca_hca->member.fabric->mapped[e][slot]) == gen;
+}
+
 struct softhca_packet *softhca_packet_begin(struct softhca_qp *qp, uint32_t payload, int *out_lost)
 {
     int slot = route(qp);
@@ -108,7 +114,7 @@ void softhca_packet_end(struct softhca_qp *qp, struct softhca_packet *p)
         return; // went away since begin: the room is reused
     }
     softhca_model_charge(qp, p);
-    qp->tx_bytes += p->length;
+    qp->tx_bytes += p->span;
     qp->tx_msgs++;
     softhca_ring_push(&h->peers[slot].out, p);
     softhca_wake_sleeper(&h->member.fabric->procs[slot]);
@@ -141,7 +147,7 @@ void softhca_model_charge(const struct softhca_qp *qp, struct softhca_packet *p)
     uint64_t start = *free_ns > now ? *free_ns : now;
     if (c->mbps) { // of a port with the speed that all report; slower devices carry less
         uint64_t gbps = c->device_gbps[port / SOFTHCA_MAX_PORTS];
-        start += (uint64_t)p->length * 8000 * c->speed_gbps / (c->mbps * gbps);
+        start += (uint64_t)p->span * 8000 * c->speed_gbps / (c->mbps * gbps);
     }
     if (c->msg_rate && p->kind <= SOFTHCA_FETCH_ADD && p->offset == 0) {
         start += 1000000000u / c->msg_rate;

@@ -369,6 +369,16 @@ API(cuMemcpyAsync, uint64_t to, uint64_t from, size_t bytes, void *stream)
     return 0;
 }
 
+API(cuMemcpyBatchAsync_v2, uint64_t *to, uint64_t *from, size_t *bytes, size_t count,
+    void *attributes, size_t *first, size_t kinds, void *stream)
+{
+    int error = count && kinds == 1 && *first == 0 && *(int *)attributes == 1 ? 0 : INVALID;
+    for (size_t i = 0; i < count && !error; i++) {
+        error = cuMemcpyAsync(to[i], from[i], bytes[i], stream);
+    }
+    return error;
+}
+
 API(cuEventCreate, void **out, unsigned flags)
 {
     (void)flags;
