@@ -128,8 +128,7 @@ static struct own *own_of(struct softhca_hca *h, uint64_t id, const struct softh
     if (e == SOFTHCA_NO_EXPORT) {
         return NULL;
     }
-    *o = (struct own){
-        .id = id, .e = e, .gen = h->member.fabric->exports[e].gen, .base = x->base};
+    *o = (struct own){.id = id, .e = e, .gen = h->member.fabric->exports[e].gen, .base = x->base};
     set_import(e, o->gen, x->base, x->bytes, 1);
     return o;
 }
