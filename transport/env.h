@@ -24,7 +24,7 @@
     X(ib_hca, TEXT, "NCCL_IB_HCA", "", 0, 0, "",                                                   \
       "devices to use: prefixes, = exact, ^ exclude, optional :port")                              \
     X(ib_gid_index, INT, "NCCL_IB_GID_INDEX", "-1", -1, 65535, "",                                 \
-      "index into the port's GID table; -1: choose")                                               \
+      "index into a RoCE port's GID table; -1: choose")                                            \
     X(ib_roce_version, INT, "NCCL_IB_ROCE_VERSION_NUM", "2", 1, 2, "",                             \
       "RoCE version of the GID that is chosen")                                                    \
     X(ib_addr_family, CHOICE, "NCCL_IB_ADDR_FAMILY", "AF_INET", 0, 0, "AF_INET|AF_INET6",          \

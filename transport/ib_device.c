@@ -54,14 +54,15 @@ static void leave_out(struct left_out *l, enum gemmar_log_level level,
     l->count++;
 }
 
-/* On InfiniBand entry 0 names the port; on RoCE one must be chosen. */
+/* On InfiniBand entry 0 names the port, whatever NCCL_IB_GID_INDEX says: as in NCCL, job scripts
+ * set it for all of their clusters. On RoCE one must be chosen. */
 static int find_gid(struct gemmar_ib_device *d, struct left_out *l)
 {
     int count = d->port_attr.gid_tbl_len, index;
     struct gemmar_gid_entry *entries;
     char why[160], text[INET6_ADDRSTRLEN];
 
-    if (d->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET && d->knobs->ib_gid_index < 0) {
+    if (d->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
         struct gemmar_gid_entry entry;
 
         gemmar_ib_gid_read(d->verbs, d->context, d->name, d->port, 0, &entry);

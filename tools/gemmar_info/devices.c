@@ -267,7 +267,7 @@ static void tell_gids(struct gemmar_info *d, struct ibv_device **list, int found
             memset(&p.attr, 0, sizeof(p.attr));
             if (strcmp(d->port[k].device, p.name) != 0 ||
                 d->verbs.query_port(p.context, p.port, &p.attr) != 0 ||
-                !gemmar_info_gid_needed(d, &p.attr)) {
+                !gemmar_info_gid_needed(&p.attr)) {
                 continue;
             }
             tables++;

@@ -16,8 +16,8 @@ struct gemmar_info_open_port {
     char not_used[256]; /* "" when the transport would use the port */
 };
 
-/* Would the port's table be searched for a GID? On InfiniBand only when an index is forced. */
-bool gemmar_info_gid_needed(const struct gemmar_info *d, const struct ibv_port_attr *attr);
+/* Would the port's table be searched for a GID? Not on InfiniBand. */
+bool gemmar_info_gid_needed(const struct ibv_port_attr *attr);
 /* Choose as the transport does, into `gid` and `gid_why`. */
 void gemmar_info_gid_choose(const struct gemmar_info *d, struct gemmar_info_open_port *p);
 /* Rows of the table for the section that is open. */

@@ -9,9 +9,9 @@
 #include "transport/ib_gid.h"
 #include "transport/ib_query.h"
 
-bool gemmar_info_gid_needed(const struct gemmar_info *d, const struct ibv_port_attr *attr)
+bool gemmar_info_gid_needed(const struct ibv_port_attr *attr)
 {
-    return attr->link_layer == IBV_LINK_LAYER_ETHERNET || d->knobs.ib_gid_index >= 0;
+    return attr->link_layer == IBV_LINK_LAYER_ETHERNET;
 }
 
 static struct gemmar_gid_entry *read_table(const struct gemmar_info *d,
@@ -32,7 +32,7 @@ void gemmar_info_gid_choose(const struct gemmar_info *d, struct gemmar_info_open
 
     p->gid = -1;
     p->gid_why[0] = '\0';
-    if (!gemmar_info_gid_needed(d, &p->attr)) {
+    if (!gemmar_info_gid_needed(&p->attr)) {
         return;
     }
     entries = read_table(d, p);

@@ -132,6 +132,8 @@ START_TEST(reasons_stand_in_the_sentence_that_there_is_no_device)
         fake.fail_last = 100;
         fake.fail_errno = row[_i].error;
     } else if (row[_i].error != 0) {
+        fake.devices = 0;
+        (void)fake_add_device("fake0", 1, true);
         knobs->ib_gid_index = row[_i].error;
     } else {
         fake.device[0].port[0].attr.state = IBV_PORT_DOWN;
@@ -185,6 +187,22 @@ START_TEST(d05_limit_on_descriptors_is_named)
     ck_assert_ptr_nonnull(
         strstr(fake_log_text(), "ib_event: eventfd: Too many open files; RLIMIT_NOFILE is "));
     ck_assert_int_eq(fake.live, 0);
+}
+END_TEST
+
+START_TEST(gid_index_is_for_roce_alone)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    fake_reset();
+    knobs->ib_gid_index = 3;
+    count = 0;
+    ck_assert_int_eq(gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count),
+                     0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(devices[0].gid_index, -1);
+    ck_assert_int_eq(fake_warnings(), 0);
+    close_all();
 }
 END_TEST
 
@@ -313,6 +331,7 @@ int main(void)
     tcase_add_loop_test(tcase, reasons_stand_in_the_sentence_that_there_is_no_device, 0, 7);
     tcase_add_test(tcase, d05_limit_on_processes_is_named);
     tcase_add_test(tcase, d05_limit_on_descriptors_is_named);
+    tcase_add_test(tcase, gid_index_is_for_roce_alone);
     tcase_add_test(tcase, reasons_of_many_ports_fit_one_line);
     tcase_add_test(tcase, failed_port_beside_a_good_one_is_one_warning);
     tcase_add_test(tcase, no_device_is_one_sentence);

@@ -17,6 +17,7 @@ san=$(ldd "$libdir/libibverbs.so.1" | awk '/lib[at]san/ { print $3 }')
 expect 'InfiniBand' 0 'soft0 +1 +active +InfiniBand +400 Gb/s +4096 +[1-9][0-9]* .* yes$' "$info"
 also 'soft1 +1 +active .* yes$'
 also 'No RoCE port'
+expect 'a GID index on InfiniBand' 0 'No RoCE port' env NCCL_IB_GID_INDEX=99 "$info"
 also 'version +softhca'
 export SOFTHCA_LINK=roce
 expect 'RoCE' 0 'soft0 +1 +3 +RoCE v2 +[0-9.]+ +[^ ]+ +yes +routable address, RoCE v2' "$info"
