@@ -139,6 +139,24 @@ static int open_rail(struct gemmar_channel *c, struct gemmar_channel_rail *rail)
     return flush ? gemmar_arrival_open(rail, here * GEMMAR_RECV_DEPTH) : 0;
 }
 
+/* A peer's wrong key or address is reported to this end by such an event alone, and this end may
+ * have nothing on the way that would fail. */
+static void on_qp_event(void *user, struct ibv_qp *qp, enum ibv_event_type type)
+{
+    struct gemmar_channel *c = user;
+
+    for (uint32_t i = 0; i < c->qp_count; i++) {
+        const struct gemmar_channel_qp *q = &c->qps[i];
+        const struct gemmar_ib_device *d = c->rails[q->rail].device;
+
+        if (q->qp == qp) {
+            gemmar_channel_break(c, -EIO, q->peer, q, "ib_event", "device %s port %d: %s", d->name,
+                                 d->port, c->verbs->event_type_str(type));
+            return;
+        }
+    }
+}
+
 static int open_qps(struct gemmar_channel *c)
 {
     const struct gemmar_ib_qp_options options = {
@@ -164,6 +182,10 @@ static int open_qps(struct gemmar_channel *c)
             return -ENOMEM;
         }
         rc = gemmar_ib_qp_create(rail->device, rail->cq, &options, &q->qp, NULL);
+        if (rc == 0) {
+            c->watches[i] = (struct gemmar_ib_qp_watch){.qp = q->qp, .fn = on_qp_event, .user = c};
+            gemmar_ib_qp_watch(rail->device, &c->watches[i]);
+        }
         if (rc == 0 && c->signal == GEMMAR_SIGNAL_IMM) {
             rc = gemmar_arrival_post(c, q, GEMMAR_RECV_DEPTH);
         }
@@ -205,7 +227,9 @@ static int allocate(struct gemmar_channel *c, const struct gemmar_channel_settin
     c->peers = calloc(s->peer_count, sizeof(*c->peers));
     c->routes = calloc(s->route_count, sizeof(*c->routes));
     c->qps = calloc((size_t)s->peer_count * c->qps_per_peer, sizeof(*c->qps));
-    if (c->rails == NULL || c->peers == NULL || c->routes == NULL || c->qps == NULL) {
+    c->watches = calloc((size_t)s->peer_count * c->qps_per_peer, sizeof(*c->watches));
+    if (c->rails == NULL || c->peers == NULL || c->routes == NULL || c->qps == NULL ||
+        c->watches == NULL) {
         return -ENOMEM;
     }
     c->rail_count = s->device_count;
@@ -497,6 +521,9 @@ void gemmar_channel_close(struct gemmar_channel *c)
         gemmar_proxy_stop(c);
     }
     for (uint32_t i = 0; i < c->qp_count; i++) {
+        if (c->qps[i].qp != NULL) {
+            gemmar_ib_qp_unwatch(c->rails[c->qps[i].rail].device, &c->watches[i]);
+        }
         if (c->qps[i].qp != NULL && c->verbs->destroy_qp(c->qps[i].qp) != 0) {
             gemmar_warn(&c->log, "channel: rank %u: a queue pair was not destroyed", c->rank);
         }
@@ -509,6 +536,7 @@ void gemmar_channel_close(struct gemmar_channel *c)
     free(c->peers);
     free(c->routes);
     free(c->qps);
+    free(c->watches);
     gemmar_fifo_close(&c->fifo);
     (void)pthread_mutex_destroy(&c->error_lock);
     free(c);

@@ -126,7 +126,8 @@ struct gemmar_channel {
     struct gemmar_channel_route *routes;
     uint32_t qps_per_peer;
     uint32_t qp_count;
-    struct gemmar_channel_qp *qps; /* [peer * qps_per_peer + i] */
+    struct gemmar_channel_qp *qps;      /* [peer * qps_per_peer + i] */
+    struct gemmar_ib_qp_watch *watches; /* [qp_count], for the event threads */
     struct gemmar_batch batch;
     struct gemmar_aside aside[GEMMAR_ASIDE];
     uint32_t aside_count;

@@ -102,6 +102,7 @@ static void close_port(struct gemmar_ib_device *d)
         gemmar_warn(d->log, "ib_device: device %s: close failed", d->name);
     }
     (void)pthread_mutex_destroy(&d->mr_lock);
+    (void)pthread_mutex_destroy(&d->watch_lock);
     memset(d, 0, sizeof(*d));
 }
 
@@ -157,6 +158,7 @@ static int open_port(struct gemmar_ib_device *d, struct ibv_device *device, stru
     d->stop_fd = -1;
     d->gid_index = -1;
     (void)pthread_mutex_init(&d->mr_lock, NULL); /* default attributes: cannot fail on Linux */
+    (void)pthread_mutex_init(&d->watch_lock, NULL);
     rc = open_context(d, device, l);
     if (rc == 0) {
         rc = query(d, l);

@@ -12,6 +12,7 @@
 #define GEMMAR_MAX_DEVICES 32
 
 struct gemmar_ib_mr;
+struct gemmar_ib_qp_watch;
 
 struct gemmar_ib_device {
     const struct gemmar_ib_verbs *verbs;
@@ -36,8 +37,10 @@ struct gemmar_ib_device {
     pthread_mutex_t mr_lock;
     struct gemmar_ib_mr *mrs;
 
-    /* Event thread, kept by ib_event.c. */
+    /* Event thread, kept by ib_event.c; who is told of a queue pair's end, under watch_lock. */
     pthread_t event_thread;
+    pthread_mutex_t watch_lock;
+    struct gemmar_ib_qp_watch *watches;
     int stop_fd; /* eventfd; -1 while no thread runs */
     /* Port events and fatal events. Writer: event thread (release). Readers: proxies (acquire).
      * Host memory. `fatal` holds an enum ibv_event_type + 1, `port_down` 0 or 1. */
@@ -55,6 +58,24 @@ void gemmar_ib_devices_close(struct gemmar_ib_device *devices, uint32_t count);
 /* Start and stop the thread that reads the device's asynchronous events. */
 int gemmar_ib_event_start(struct gemmar_ib_device *device);
 void gemmar_ib_event_stop(struct gemmar_ib_device *device);
+
+/* The device reports that a queue pair is in error. Event thread, and under watch_lock: it returns
+ * soon, never watches or unwatches, and logs what it makes of it. */
+typedef void (*gemmar_ib_qp_event_fn)(void *user, struct ibv_qp *qp, enum ibv_event_type type);
+
+/* Caller's storage; all members are the caller's but `next`. */
+struct gemmar_ib_qp_watch {
+    struct gemmar_ib_qp_watch *next;
+    struct ibv_qp *qp;
+    gemmar_ib_qp_event_fn fn;
+    void *user;
+};
+
+/* Be told when IBV_EVENT_QP_FATAL, QP_REQ_ERR or QP_ACCESS_ERR comes for watch->qp; without a watch
+ * such an event is only logged. Unwatch before the queue pair is destroyed: after it no call is
+ * running or will come. Any thread; a watch with qp NULL may be unwatched, too. */
+void gemmar_ib_qp_watch(struct gemmar_ib_device *device, struct gemmar_ib_qp_watch *watch);
+void gemmar_ib_qp_unwatch(struct gemmar_ib_device *device, struct gemmar_ib_qp_watch *watch);
 
 /* Bytes of an enum ibv_mtu. */
 uint32_t gemmar_ib_mtu_bytes(enum ibv_mtu mtu);

@@ -12,6 +12,50 @@
 #include "transport/ib_device.h"
 #include "transport/order.h"
 
+void gemmar_ib_qp_watch(struct gemmar_ib_device *d, struct gemmar_ib_qp_watch *watch)
+{
+    (void)pthread_mutex_lock(&d->watch_lock);
+    watch->next = d->watches;
+    d->watches = watch;
+    (void)pthread_mutex_unlock(&d->watch_lock);
+}
+
+void gemmar_ib_qp_unwatch(struct gemmar_ib_device *d, struct gemmar_ib_qp_watch *watch)
+{
+    if (watch->qp == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&d->watch_lock);
+    for (struct gemmar_ib_qp_watch **at = &d->watches; *at != NULL; at = &(*at)->next) {
+        if (*at == watch) {
+            *at = watch->next;
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&d->watch_lock);
+    watch->qp = NULL;
+}
+
+/* The queue pair lives until the event is acknowledged: ibv_destroy_qp waits for that. Its owner
+ * lives while its watch is in the list. */
+static void handle_qp(struct gemmar_ib_device *d, const struct ibv_async_event *event)
+{
+    struct ibv_qp *qp = event->element.qp;
+    struct gemmar_ib_qp_watch *w;
+
+    (void)pthread_mutex_lock(&d->watch_lock);
+    for (w = d->watches; w != NULL && w->qp != qp; w = w->next) {
+    }
+    if (w != NULL) {
+        w->fn(w->user, qp, event->event_type);
+    }
+    (void)pthread_mutex_unlock(&d->watch_lock);
+    if (w == NULL) {
+        gemmar_warn(d->log, "ib_event: device %s qp 0x%x: %s", d->name, qp->qp_num,
+                    d->verbs->event_type_str(event->event_type));
+    }
+}
+
 static void handle(struct gemmar_ib_device *d, const struct ibv_async_event *event)
 {
     const char *name = d->verbs->event_type_str(event->event_type);
@@ -36,10 +80,7 @@ static void handle(struct gemmar_ib_device *d, const struct ibv_async_event *eve
         break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-        gemmar_warn(d->log, "ib_event: device %s qp 0x%x: %s", d->name, event->element.qp->qp_num,
-                    name);
-        break;
+    case IBV_EVENT_QP_ACCESS_ERR: handle_qp(d, event); break;
     default: gemmar_info(d->log, "ib_event: device %s: %s", d->name, name); break;
     }
 }

@@ -237,6 +237,35 @@ static void failed_flush(struct pair_end *e)
     pair_close(e);
 }
 
+/* Rank 0 writes with a wrong key. Rank 1 sends nothing that could fail, and must be told all the
+ * same, long before any deadline. */
+static void peers_wrong_key(struct pair_end *e)
+{
+    const struct gemmar_transport_error *error;
+
+    pair_open(e);
+    pair_join(e);
+    if (e->rank == 0) {
+        (void)pair_push(e, 2); /* slot 0 has a byte */
+        error = pair_expect_error(e, 10000);
+        pair_expect_text(error->text, "remote key or bounds");
+    } else {
+        while (gemmar_load_acquire(&e->abort_word) == 0) {
+            pair_sleep_ms(1); /* the case has a deadline */
+        }
+        (void)pair_push(e, 2); /* into a channel that is broken */
+        error = pair_expect_error(e, 0);
+        pair_expect_text(error->text, "local access violation work queue error");
+        if (error->peer_rank != 0 || error->qp_number == 0 ||
+            strcmp(error->stage, "ib_event") != 0) {
+            pair_fail("the error names peer %u qp 0x%x stage %s", error->peer_rank,
+                      error->qp_number, error->stage);
+        }
+    }
+    pair_meet(e);
+    pair_close(e);
+}
+
 static void refused_post(struct pair_end *e)
 {
     pair_open(e);
@@ -474,6 +503,9 @@ static void fault_cases(const struct pair_program *p)
                               .faults = "complete nth=2 status=10",
                               .log = ":"},
         failed_flush, 0);
+    one(p, "peer's wrong key is told to both ends",
+        (struct pair_options){.timeout_ms = 60000, .wrong_key = true, .log = ":"}, peers_wrong_key,
+        0);
     one(p, "failed completion among many",
         (struct pair_options){.queue_pairs = 4,
                               .routes = 2,

@@ -168,6 +168,7 @@ static struct gemmar_ib_device device = {.verbs = &verbs,
                                          .port = 1,
                                          .gid_index = -1,
                                          .mr_lock = PTHREAD_MUTEX_INITIALIZER,
+                                         .watch_lock = PTHREAD_MUTEX_INITIALIZER,
                                          .stop_fd = -1};
 
 static struct gemmar_channel *open_channel(uint32_t queue_pairs, void *memory, size_t bytes)

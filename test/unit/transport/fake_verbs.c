@@ -45,6 +45,7 @@ struct fake_qp {
     uint32_t peer; /* number of the other end */
     uint32_t depth;
     uint32_t receives;
+    uint32_t reported; /* events that are not acknowledged yet */
     struct fake_wr queue[SQ_ENTRIES];
     uint32_t head, tail;
 };
@@ -63,6 +64,7 @@ static size_t log_used;
 static int warnings;
 /* A proxy posts and polls while the test executes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t acknowledged = PTHREAD_COND_INITIALIZER;
 
 /* True when this call is the one that must fail. */
 static bool fails(void)
@@ -352,6 +354,9 @@ static int destroy_qp(struct ibv_qp *at)
     struct fake_qp **link = &qps;
 
     (void)pthread_mutex_lock(&lock);
+    while (((struct fake_qp *)at)->reported > 0) {
+        (void)pthread_cond_wait(&acknowledged, &lock);
+    }
     while (&(*link)->qp != at) {
         link = &(*link)->next;
         MUST(*link != NULL);
@@ -537,14 +542,54 @@ uint32_t fake_execute(uint32_t qp_number, uint32_t count, enum ibv_wc_status sta
     return done;
 }
 
+static bool of_a_qp(enum ibv_event_type type)
+{
+    return type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+           type == IBV_EVENT_QP_ACCESS_ERR;
+}
+
+/* The entry of the list, which `qp` need not be any more. */
+static struct fake_qp *still_there(const struct ibv_qp *qp)
+{
+    struct fake_qp *q = qps;
+
+    while (q != NULL && &q->qp != qp) {
+        q = q->next;
+    }
+    return q;
+}
+
+/* As documented: the events of a queue pair that is gone are dropped, and it cannot go between this
+ * and the acknowledgement. */
 static int get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    return read(context->async_fd, event, sizeof(*event)) == (ssize_t)sizeof(*event) ? 0 : -1;
+    int rc = 0;
+
+    if (read(context->async_fd, event, sizeof(*event)) != (ssize_t)sizeof(*event)) {
+        return -1;
+    }
+    if (of_a_qp(event->event_type)) {
+        struct fake_qp *q;
+
+        (void)pthread_mutex_lock(&lock);
+        q = still_there(event->element.qp);
+        rc = q != NULL ? 0 : -1;
+        if (q != NULL) {
+            q->reported++;
+        }
+        (void)pthread_mutex_unlock(&lock);
+    }
+    return rc;
 }
 
 static void ack_async_event(struct ibv_async_event *event)
 {
-    (void)event;
+    if (of_a_qp(event->event_type)) {
+        (void)pthread_mutex_lock(&lock);
+        ((struct fake_qp *)event->element.qp)->reported--;
+        (void)pthread_cond_broadcast(&acknowledged);
+        (void)pthread_mutex_unlock(&lock);
+    }
 }
 
 void fake_event(enum ibv_event_type type, int port)
@@ -554,6 +599,22 @@ void fake_event(enum ibv_event_type type, int port)
     MUST((int)write(last_context->events[1], &event, sizeof(event)) == sizeof(event));
 }
 
+void fake_qp_event(enum ibv_event_type type, uint32_t qp_number)
+{
+    struct ibv_async_event event = {.event_type = type};
+    struct fake_qp *q;
+
+    (void)pthread_mutex_lock(&lock);
+    q = find(qp_number);
+    if (q != NULL) {
+        struct fake_context *c = (struct fake_context *)q->qp.context;
+
+        event.element.qp = &q->qp;
+        MUST((int)write(c->events[1], &event, sizeof(event)) == sizeof(event));
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
 static int fork_init(void)
 {
     return 0;
@@ -561,7 +622,13 @@ static int fork_init(void)
 
 static const char *event_type_str(enum ibv_event_type event)
 {
-    return event == IBV_EVENT_DEVICE_FATAL ? "local catastrophic error" : "some event";
+    switch (event) {
+    case IBV_EVENT_DEVICE_FATAL: return "local catastrophic error";
+    case IBV_EVENT_QP_FATAL: return "local work queue catastrophic error";
+    case IBV_EVENT_QP_REQ_ERR: return "invalid request local work queue error";
+    case IBV_EVENT_QP_ACCESS_ERR: return "local access violation work queue error";
+    default: return "some event";
+    }
 }
 
 static const char *wc_status_str(enum ibv_wc_status status)

@@ -353,6 +353,67 @@ START_TEST(dead_device_breaks_its_channels)
 }
 END_TEST
 
+/* No completion tells of it: nothing is on the way. */
+START_TEST(event_of_a_queue_pair_breaks_its_channel)
+{
+    static const struct {
+        enum ibv_event_type type;
+        const char *text;
+    } row[] = {{IBV_EVENT_QP_FATAL, "local work queue catastrophic error"},
+               {IBV_EVENT_QP_REQ_ERR, "invalid request local work queue error"},
+               {IBV_EVENT_QP_ACCESS_ERR, "local access violation work queue error"}};
+    struct setup o = {.queue_pairs = 3, .ring_entries = 64, .first_epoch = 1};
+    struct gemmar_transport_error e = {.size = sizeof(e)};
+
+    ck_assert_int_eq(open_all(&o), 0);
+    ck_assert_int_eq(gemmar_channel_start(a.channel), 0);
+    fake_qp_event(row[_i].type, qp(1));
+    wait_broken(&a);
+    gemmar_channel_error(a.channel, &e);
+    ck_assert_int_eq(e.code, -EIO);
+    ck_assert_uint_eq(e.peer_rank, 1);
+    ck_assert_uint_eq(e.qp_number, qp(1));
+    ck_assert_str_eq(e.stage, "ib_event");
+    ck_assert_ptr_nonnull(strstr(e.text, "device fake0 port 1: "));
+    ck_assert_ptr_nonnull(strstr(e.text, row[_i].text));
+    ck_assert_int_eq(gemmar_channel_code(b.channel), 0); /* the other owner is left alone */
+    ck_assert_int_eq(fake_warnings(), 1);
+    close_both();
+}
+END_TEST
+
+static void *send_events(void *number)
+{
+    for (int i = 0; i < 200; i++) {
+        fake_qp_event(IBV_EVENT_QP_FATAL, *(uint32_t *)number);
+        if (i % 16 == 0) {
+            (void)sched_yield();
+        }
+    }
+    return NULL;
+}
+
+START_TEST(event_while_its_channel_closes_does_no_harm)
+{
+    struct setup o = {.queue_pairs = 2, .ring_entries = 64, .first_epoch = 1};
+
+    for (int i = 0; i < 100; i++) {
+        pthread_t thread;
+        uint32_t number;
+
+        fake_reset();
+        ck_assert_int_eq(open_all(&o), 0);
+        number = qp(0);
+        ck_assert_int_eq(pthread_create(&thread, NULL, send_events, &number), 0);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000 * (i % 7)}, NULL);
+        gemmar_channel_close(a.channel);
+        a.channel = NULL;
+        (void)pthread_join(thread, NULL);
+        close_both();
+    }
+}
+END_TEST
+
 START_TEST(stop_while_busy_ends)
 {
     for (int i = 0; i < 20; i++) {
@@ -462,6 +523,8 @@ int main(void)
     tcase_add_loop_test(tcase, first_error_wins, 0, 6);
     tcase_add_test(tcase, stuck_send_is_found_by_its_deadline);
     tcase_add_test(tcase, dead_device_breaks_its_channels);
+    tcase_add_loop_test(tcase, event_of_a_queue_pair_breaks_its_channel, 0, 3);
+    tcase_add_test(tcase, event_while_its_channel_closes_does_no_harm);
     tcase_add_test(tcase, stop_while_busy_ends);
     tcase_add_loop_test(tcase, blob_of_other_terms_is_refused_with_a_sentence, 0, 18);
     tcase_add_test(tcase, completion_queue_that_would_overflow_is_refused);

@@ -317,6 +317,60 @@ START_TEST(events_reach_the_device)
 }
 END_TEST
 
+struct told {
+    uint64_t calls;
+    struct ibv_qp *qp;
+    enum ibv_event_type type;
+};
+
+static void tell(void *user, struct ibv_qp *qp, enum ibv_event_type type)
+{
+    struct told *t = user;
+
+    t->qp = qp;
+    t->type = type;
+    gemmar_store_release(&t->calls, t->calls + 1);
+}
+
+/* An owner is told and says what it means; without one the line is written here. */
+START_TEST(queue_pairs_event_reaches_its_owner)
+{
+    struct ibv_cq *cq;
+    struct ibv_qp *qp[2];
+    struct told told[2] = {{0}};
+    struct gemmar_ib_qp_watch watch[2];
+
+    fake_reset();
+    ck_assert_int_eq(open_all(), 0);
+    fake_log_clear();
+    cq = fake_table()->create_cq(devices[0].context, 16, NULL, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap.max_send_wr = 1};
+
+        qp[i] = fake_table()->create_qp(devices[0].pd, &init);
+        watch[i] = (struct gemmar_ib_qp_watch){.qp = qp[i], .fn = tell, .user = &told[i]};
+        gemmar_ib_qp_watch(&devices[0], &watch[i]);
+    }
+    fake_qp_event(IBV_EVENT_QP_ACCESS_ERR, qp[0]->qp_num);
+    wait_for(&told[0].calls, 1);
+    ck_assert_ptr_eq(told[0].qp, qp[0]);
+    ck_assert_int_eq(told[0].type, IBV_EVENT_QP_ACCESS_ERR);
+    gemmar_ib_qp_unwatch(&devices[0], &watch[0]);
+    gemmar_ib_qp_unwatch(&devices[0], &watch[0]); /* harmless */
+    fake_qp_event(IBV_EVENT_QP_FATAL, qp[0]->qp_num);
+    fake_qp_event(IBV_EVENT_QP_FATAL, qp[1]->qp_num); /* comes behind it */
+    wait_for(&told[1].calls, 1);
+    ck_assert_uint_eq(told[0].calls, 1);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "local work queue catastrophic error"));
+    gemmar_ib_qp_unwatch(&devices[0], &watch[1]);
+    (void)fake_table()->destroy_qp(qp[0]);
+    (void)fake_table()->destroy_qp(qp[1]);
+    (void)fake_table()->destroy_cq(cq);
+    close_all();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ib_device");
@@ -338,6 +392,7 @@ int main(void)
     tcase_add_test(tcase, roce_takes_a_routable_gid);
     tcase_add_test(tcase, no_step_that_fails_leaves_anything);
     tcase_add_test(tcase, events_reach_the_device);
+    tcase_add_test(tcase, queue_pairs_event_reaches_its_owner);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");
     srunner_run_all(runner, CK_SILENT);
