@@ -81,6 +81,7 @@ static struct hello meet(struct end *e, int sock)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
     MUST(list && list[0] && (e->ctx = ibv_open_device(list[0])));
+    ibv_free_device_list(list);
     MUST((e->pd = ibv_alloc_pd(e->ctx)) && (e->cq = ibv_create_cq(e->ctx, 1024, NULL, NULL, 0)));
     e->area[0] = aligned_alloc(4096, AREA);
     e->area[1] = device_area();

@@ -21,6 +21,7 @@ struct own { // an allocation of this process that regions lie in
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct own owns[SOFTHCA_MAX_EXPORTS]; // under lock; refs 0: free
 static struct softhca_hca *watched;          // under lock: whose thread runs
+static pthread_t watcher;                    // under lock
 
 static void set_import(uint32_t e, uint32_t gen, uint64_t addr, uint64_t bytes, int is_own)
 {
@@ -96,22 +97,36 @@ static void *watch(void *arg)
 // Under lock.
 static void start_watching(struct softhca_hca *h)
 {
-    pthread_t thread;
     sigset_t all, old; // signals belong to the program's threads
     if (watched == h) {
         return;
     }
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    int err = pthread_create(&thread, NULL, watch, h);
+    int err = pthread_create(&watcher, NULL, watch, h);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err) {
         softhca_log("softhca: export: cannot start a thread: %s; data is staged", strerror(err));
         return;
     }
-    (void)pthread_setname_np(thread, "softhca-map");
-    (void)pthread_detach(thread);
+    (void)pthread_setname_np(watcher, "softhca-map");
     watched = h;
+}
+
+void softhca_export_stop(struct softhca_hca *h)
+{
+    struct timespec t;
+    (void)pthread_mutex_lock(&lock);
+    int runs = watched == h;
+    watched = NULL;
+    (void)pthread_mutex_unlock(&lock);
+    if (runs) {
+        (void)SOFTHCA_ADD(&h->member.fabric->export_seq, 1);
+        softhca_futex_wake(&h->member.fabric->export_seq);
+        (void)clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_sec += 1;
+        (void)pthread_timedjoin_np(watcher, NULL, &t); // may hang in a driver that is going away
+    }
 }
 
 // Under lock. The entry of an allocation, made when there is none; NULL when the table is full.

@@ -80,6 +80,7 @@ __attribute__((destructor)) static void leave(void)
         return;
     }
     SOFTHCA_STORE_RELEASE(&h->left, 1);
+    softhca_export_stop(h);
     if (h->running) {
         struct timespec t;
         SOFTHCA_STORE_RELEASE(&h->stop, 1);

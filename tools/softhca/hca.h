@@ -331,6 +331,8 @@ int softhca_mr_reach(const struct ibv_pd *pd, enum softhca_key kind, uint32_t ke
 // Exports and imports of device memory (export.c); any thread, without hca.lock.
 void softhca_export_add(struct softhca_mr *mr);
 void softhca_export_remove(struct softhca_mr *mr);
+// The process ends, and left is set: wait a little for the thread that maps.
+void softhca_export_stop(struct softhca_hca *h);
 // Under hca.lock: the address of [offset, offset + len) of an export here, or 0.
 uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t len);
 
