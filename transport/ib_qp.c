@@ -119,7 +119,9 @@ void gemmar_ib_qp_describe(const struct gemmar_ib_device *d, struct ibv_qp *qp,
     out->link_layer = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ? GEMMAR_LINK_ETHERNET
                                                                          : GEMMAR_LINK_INFINIBAND;
     out->grh = d->gid_index >= 0;
-    if (d->knobs->ib_ece && d->verbs->query_ece != NULL && d->verbs->query_ece(qp, &ece) == 0) {
+    /* Told only by an end that could take the other's as well. */
+    if (d->knobs->ib_ece && d->verbs->query_ece != NULL && d->verbs->set_ece != NULL &&
+        d->verbs->query_ece(qp, &ece) == 0) {
         out->ece_vendor = ece.vendor_id;
         out->ece_options = ece.options;
         out->ece_mask = ece.comp_mask;
@@ -221,7 +223,7 @@ int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
         log_failure(d, qp, peer, "addressing LID 0", -EADDRNOTAVAIL);
         return -EADDRNOTAVAIL;
     }
-    if (own->ece_valid && peer->ece_valid && d->verbs->set_ece != NULL) {
+    if (own->ece_valid && peer->ece_valid) {
         struct ibv_ece ece = {.vendor_id = peer->ece_vendor,
                               .options = peer->ece_options,
                               .comp_mask = peer->ece_mask};

@@ -14,13 +14,12 @@ static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 static struct gemmar_wire_qp own, peer;
 
-static void open_with(struct gemmar_knobs *knobs)
+static void open_over(const struct gemmar_ib_verbs *verbs, struct gemmar_knobs *knobs)
 {
     static const struct gemmar_ib_qp_options options = {
         .send_depth = 16, .recv_depth = 1, .inline_bytes = 16, .inline_least = 16};
 
-    ck_assert_int_eq(gemmar_ib_devices_open(fake_table(), knobs, fake_logger(), devices, &count),
-                     0);
+    ck_assert_int_eq(gemmar_ib_devices_open(verbs, knobs, fake_logger(), devices, &count), 0);
     cq = fake_table()->create_cq(devices[0].context, 16, NULL, NULL, 0);
     ck_assert_int_eq(gemmar_ib_qp_create(&devices[0], cq, &options, &qp, NULL), 0);
     gemmar_ib_qp_describe(&devices[0], qp, 77, &own);
@@ -28,6 +27,11 @@ static void open_with(struct gemmar_knobs *knobs)
     peer.qp_number = 0x1234;
     peer.lid = 9;
     peer.packet_number = 88;
+}
+
+static void open_with(struct gemmar_knobs *knobs)
+{
+    open_over(fake_table(), knobs);
 }
 
 static void close_all(void)
@@ -301,6 +305,83 @@ START_TEST(retries_end_at_the_timeout)
 }
 END_TEST
 
+static struct {
+    int queries, sets;
+    int query_error, set_error;
+    int moves_before; /* of the queue pair, when it was set */
+    struct ibv_ece set;
+} ece;
+
+static int query_ece(struct ibv_qp *at, struct ibv_ece *out)
+{
+    ck_assert_ptr_nonnull(at);
+    ece.queries++;
+    if (ece.query_error == 0) {
+        *out = (struct ibv_ece){.vendor_id = 0x15b3, .options = 0x30000002, .comp_mask = 0};
+    }
+    return ece.query_error;
+}
+
+static int set_ece(struct ibv_qp *at, struct ibv_ece *in)
+{
+    ck_assert_ptr_eq(at, qp);
+    ece.sets++;
+    ece.set = *in;
+    ece.moves_before = fake.modifications;
+    return ece.set_error;
+}
+
+/* Enhanced connection establishment: only when the knob is on, the library has both calls, the
+ * device answers, and the peer has told its own. */
+START_TEST(ece_is_exchanged_only_when_both_ends_have_it)
+{
+    static const struct {
+        int64_t knob;
+        bool query, set, theirs;
+        int query_error, set_error;
+        int told, taken; /* expected */
+    } row[] = {
+        {1, true, true, true, 0, 0, 1, 1},
+        {1, true, true, true, 0, EINVAL, 1, 1}, /* refused: the defaults hold */
+        {1, true, true, false, 0, 0, 1, 0},     /* the peer has none */
+        {1, true, true, true, EOPNOTSUPP, 0, 0, 0},
+        {1, false, true, true, 0, 0, 0, 0},
+        {1, true, false, true, 0, 0, 0, 0},
+        {1, false, false, true, 0, 0, 0, 0},
+        {0, true, true, true, 0, 0, 0, 0}, /* NCCL_IB_ECE_ENABLE */
+    };
+    struct gemmar_ib_verbs verbs = *fake_table();
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    fake_reset();
+    memset(&ece, 0, sizeof(ece));
+    ece.query_error = row[_i].query_error;
+    ece.set_error = row[_i].set_error;
+    verbs.query_ece = row[_i].query ? query_ece : NULL;
+    verbs.set_ece = row[_i].set ? set_ece : NULL;
+    knobs->ib_ece = row[_i].knob;
+    open_over(&verbs, knobs);
+    ck_assert_int_eq(own.ece_valid, row[_i].told);
+    ck_assert_uint_eq(own.ece_vendor, row[_i].told ? 0x15b3 : 0);
+    ck_assert_uint_eq(own.ece_options, row[_i].told ? 0x30000002 : 0);
+    peer.ece_valid = row[_i].theirs;
+    peer.ece_vendor = row[_i].theirs ? 0x15b3 : 0;
+    peer.ece_options = row[_i].theirs ? 0x30000001 : 0;
+    (void)connected();
+    ck_assert_int_eq(ece.sets, row[_i].taken);
+    if (row[_i].taken) {
+        ck_assert_uint_eq(ece.set.vendor_id, 0x15b3);
+        ck_assert_uint_eq(ece.set.options, 0x30000001);
+        ck_assert_int_eq(ece.moves_before, 1); /* in INIT, before the move to RTR */
+    }
+    if (row[_i].knob == 0) {
+        ck_assert_int_eq(ece.queries, 0);
+    }
+    ck_assert_int_eq(fake_warnings(), 0);
+    close_all();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ib_qp");
@@ -316,6 +397,7 @@ int main(void)
     tcase_add_test(tcase, port_that_demands_a_global_header_gets_one);
     tcase_add_test(tcase, roce_has_a_global_header_and_the_traffic_class);
     tcase_add_test(tcase, knobs_reach_the_queue_pair);
+    tcase_add_loop_test(tcase, ece_is_exchanged_only_when_both_ends_have_it, 0, 8);
     tcase_add_test(tcase, infiniband_does_not_meet_roce);
     tcase_add_test(tcase, failed_move_names_both_ends);
     tcase_add_test(tcase, move_that_timed_out_is_tried_again);
