@@ -46,8 +46,10 @@ static void leave_out(struct left_out *l, enum gemmar_log_level level,
         return;
     }
     l->port[l->count].level = level;
-    n = snprintf(l->port[l->count].text, sizeof(l->port[0].text), "device %s port %d ", d->name,
-                 d->port);
+    n = d->port != 0
+            ? snprintf(l->port[l->count].text, sizeof(l->port[0].text), "device %s port %d ",
+                       d->name, d->port)
+            : snprintf(l->port[l->count].text, sizeof(l->port[0].text), "device %s ", d->name);
     va_start(args, format);
     (void)vsnprintf(l->port[l->count].text + n, sizeof(l->port[0].text) - (size_t)n, format, args);
     va_end(args);
@@ -289,6 +291,8 @@ int gemmar_ib_devices_open(const struct gemmar_ib_verbs *verbs, const struct gem
         if (gemmar_hca_filter_match(&filter, model.name, -1)) {
             count += open_ports(&model, list[i], &filter, &devices[count],
                                 GEMMAR_MAX_DEVICES - count, &left_out);
+        } else {
+            leave_out(&left_out, GEMMAR_LOG_TRACE, &model, "is not selected");
         }
     }
     if (list != NULL) {

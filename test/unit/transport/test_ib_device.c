@@ -101,8 +101,11 @@ START_TEST(filter_chooses_devices_and_ports)
     ck_assert_int_eq(open_filtered("^=fake2,fake0"), 0);
     ck_assert_uint_eq(count, 16);
     close_all();
+    fake_log_clear();
     ck_assert_int_eq(open_filtered("=mlx5_0"), -ENODEV);
     ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "NCCL_IB_HCA '=mlx5_0'): device fake0 is not "
+                                                  "selected; device fake1 is not selected"));
     ck_assert_int_eq(fake.live, 0);
 }
 END_TEST
