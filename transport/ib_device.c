@@ -232,8 +232,11 @@ static void tell(const struct left_out *l, const struct gemmar_knobs *knobs,
         return;
     }
     if (list_error != 0) {
-        used =
-            (size_t)snprintf(text, sizeof(text), ": ibv_get_device_list: %s", strerror(list_error));
+        used = (size_t)snprintf(
+            text, sizeof(text), ": ibv_get_device_list: %s%s", strerror(list_error),
+            list_error == ENOSYS ? "; no RDMA driver (modprobe ib_uverbs), or a container "
+                                   "without /sys/class/infiniband_verbs"
+                                 : "");
     }
     for (int i = 0; i < l->count && used < sizeof(text); i++) {
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s", i > 0 ? ";" : ":",

@@ -124,7 +124,7 @@ START_TEST(reasons_stand_in_the_sentence_that_there_is_no_device)
         {1, 2, EACCES, "port 1 cannot be opened: Permission denied; /dev/infiniband/uverbs* must"},
         {1, 2, ENOENT, "No such file or directory; /dev/infiniband/uverbs* is missing"},
         {1, 2, EMFILE, "cannot be opened: Too many open files; RLIMIT_NOFILE is "},
-        {0, 1, ENOSYS, ": ibv_get_device_list: Function not implemented"},
+        {0, 1, ENOSYS, ": ibv_get_device_list: Function not implemented; no RDMA driver"},
     };
     struct gemmar_knobs *knobs = fake_knobs();
     char begin[64];

@@ -21,8 +21,7 @@
 #include "transport/wait.h"
 
 #define LONG_NS UINT64_C(20000000000)
-#define CALL_NS 500000000u /* a call that waits for the network takes longer, a busy machine less  \
-                            */
+#define CALL_NS 500000000u /* a call that waits for the network takes longer */
 #define SKIPPED 77
 
 static struct gemmar_socket_address loopback(int family)
