@@ -2,9 +2,9 @@
 // Copies between user memory and the rings, with the visibility that a NIC gives.
 #include "tools/softhca/sync.h"
 
-// Up to this many last bytes go word by word: a stamp, a flag at the end of a message and a
-// clear-to-send record of NCCL (64 bytes) are all inside.
-#define TAIL_BYTES 64u
+// Up to this many last bytes go word by word: a stamp, a flag at the end of a message and the
+// clear-to-send records of a group of NCCL's (8 of 64 bytes) are all inside.
+#define TAIL_BYTES 512u
 
 static void write_words(uint8_t *d, const uint8_t *s, uint64_t len)
 {
