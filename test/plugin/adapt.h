@@ -164,6 +164,15 @@ static int FN(reg)(struct net *net, void *comm, void *data, size_t bytes, int ty
     return rc;
 }
 
+static int FN(reg_dmabuf)(struct net *net, void *comm, void *data, size_t bytes, int type,
+                          uint64_t offset, int fd, void **out_mh)
+{
+    void **out = guard_place(GUARD_OUT, sizeof *out);
+    int rc = CALL(reg_mr_dmabuf)(comm, data, bytes, type, offset, fd, out);
+    *out_mh = rc ? NULL : *out;
+    return rc;
+}
+
 static int FN(dereg)(struct net *net, void *comm, void *mh)
 {
     return CALL(dereg_mr)(comm, mh);
@@ -305,6 +314,7 @@ static const struct net_calls FN(calls) = {
     .connect = FN(connect),
     .accept = FN(accept),
     .reg = FN(reg),
+    .reg_dmabuf = FN(reg_dmabuf),
     .dereg = FN(dereg),
     .isend = FN(isend),
     .irecv = FN(irecv),

@@ -24,6 +24,7 @@ static void plan_mix(struct world *w, struct plan *plan, unsigned transfers)
     uint64_t state = w->o->seed;
     unsigned sum = 0;
     plan_init(plan, transfers, 8, w->o->seed);
+    plan->lazy = 1;
     plan->count = 0;
     while (sum < transfers) {
         struct group *g = &plan->groups[plan->count++];
@@ -108,6 +109,11 @@ static void wrap_at(struct world *w, const char *start)
 void case_wrap16(struct world *w)
 {
     wrap_at(w, "65528");
+}
+
+void case_wrap24(struct world *w)
+{
+    wrap_at(w, "16777208");
 }
 
 void case_wrap31(struct world *w)

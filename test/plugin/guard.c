@@ -39,7 +39,7 @@ void guard_free(void *p, size_t bytes)
 
 void *guard_place(enum guard_slot slot, size_t bytes)
 {
-    static char *end[GUARD_SLOTS];
+    static _Thread_local char *end[GUARD_SLOTS];
     if (!end[slot]) {
         end[slot] = (char *)guard_alloc(page_bytes()) + page_bytes();
     }

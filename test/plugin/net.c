@@ -3,6 +3,7 @@
 #include "test/plugin/net.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,24 +13,23 @@
 #include "plugin/net_abi.h"
 
 struct net_log net_log;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void net_say(int level, unsigned long subsystems, const char *file, int line, const char *format,
              ...)
 {
     (void)subsystems, (void)file, (void)line;
-    // the plugin's own threads log too; a torn line is no harm in a test's memory
-    unsigned n = __atomic_fetch_add(&net_log.count, 1, __ATOMIC_RELAXED);
-    char *to = net_log.line[n % 64];
+    (void)pthread_mutex_lock(&log_lock); // the plugin's own threads log too
+    char *to = net_log.line[net_log.count++ % 64];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(to, sizeof net_log.line[0], format, args);
     va_end(args);
-    if (level == GEMMAR_NCCL_LOG_WARN) {
-        (void)__atomic_fetch_add(&net_log.warnings, 1, __ATOMIC_RELAXED);
-    }
+    net_log.warnings += level == GEMMAR_NCCL_LOG_WARN;
     if (getenv("VERBOSE")) {
         (void)fprintf(stderr, "# [%s] %s\n", level == GEMMAR_NCCL_LOG_WARN ? "warn" : "info", to);
     }
+    (void)pthread_mutex_unlock(&log_lock);
 }
 
 int net_logged(const char *text)
@@ -94,9 +94,32 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+// How long this thread has waited for a processor so far: a busy machine is not a blocking call.
+static uint64_t waited_ns(void)
+{
+    unsigned long long ran = 0, waited = 0;
+    FILE *f = fopen("/proc/thread-self/schedstat", "re");
+    if (f) {
+        if (fscanf(f, "%llu %llu", &ran, &waited) != 2) {
+            waited = 0;
+        }
+        (void)fclose(f); // only read
+    }
+    return waited;
+}
+
+static uint64_t start_time(void)
+{
+    return now_ns() - waited_ns();
+}
+
 static void note_time(struct net *net, const char *call, uint64_t start)
 {
-    uint64_t ns = now_ns() - start;
+    uint64_t ns = now_ns() - waited_ns() - start;
+    if (ns > UINT64_MAX / 2) {
+        return; // the two clocks are not one
+    }
+    net->slow_calls += ns > NET_SLOW_NS;
     if (ns > net->slowest_ns) {
         net->slowest_ns = ns;
         net->slowest_call = call;
@@ -126,7 +149,7 @@ int net_listen(struct net *net, void *ctx, int dev, void *handle, void **out_com
 int net_connect(struct net *net, void *ctx, int dev, int traffic_class, void *handle,
                 void **out_comm)
 {
-    uint64_t start = now_ns();
+    uint64_t start = start_time();
     int rc = net->calls->connect(net, ctx, dev, traffic_class, handle, out_comm);
     note_time(net, "connect", start);
     return rc;
@@ -134,7 +157,7 @@ int net_connect(struct net *net, void *ctx, int dev, int traffic_class, void *ha
 
 int net_accept(struct net *net, void *listener, void **out_comm)
 {
-    uint64_t start = now_ns();
+    uint64_t start = start_time();
     int rc = net->calls->accept(net, listener, out_comm);
     note_time(net, "accept", start);
     return rc;
@@ -143,6 +166,12 @@ int net_accept(struct net *net, void *listener, void **out_comm)
 int net_reg(struct net *net, void *comm, void *data, size_t bytes, void **out_mh)
 {
     return net->calls->reg(net, comm, data, bytes, GEMMAR_NET_PTR_HOST, out_mh);
+}
+
+int net_reg_dmabuf(struct net *net, void *comm, void *data, size_t bytes, uint64_t offset, int fd,
+                   void **out_mh)
+{
+    return net->calls->reg_dmabuf(net, comm, data, bytes, GEMMAR_NET_PTR_CUDA, offset, fd, out_mh);
 }
 
 int net_dereg(struct net *net, void *comm, void *mh)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A net plugin under test, whatever its API version: the calls have the shape of v12.
 // Every struct, array and word that the plugin reads or writes through a pointer lies flush against
-// an inaccessible page and, where the plugin writes, is poisoned before. One thread only.
+// an inaccessible page and, where the plugin writes, is poisoned before. Each thread has places of
+// its own for them.
 #ifndef GEMMAR_TEST_PLUGIN_NET_H
 #define GEMMAR_TEST_PLUGIN_NET_H
 
@@ -14,6 +15,7 @@
 #define NET_MAX_RECVS    8
 #define NET_POISON       0xa5
 #define NET_NO_TC        (-1)
+#define NET_SLOW_NS      50000000u
 #define NET_OPTIONAL     ((void *)0x1) // the completion sentinel, on entry of irecv
 
 struct net_props { // v12's; what a version lacks is as net_properties says
@@ -39,6 +41,8 @@ struct net_calls { // one for each version, adapt.c
                    void **out_comm);
     int (*accept)(struct net *net, void *listener, void **out_comm);
     int (*reg)(struct net *net, void *comm, void *data, size_t bytes, int type, void **out_mh);
+    int (*reg_dmabuf)(struct net *net, void *comm, void *data, size_t bytes, int type,
+                      uint64_t offset, int fd, void **out_mh);
     int (*dereg)(struct net *net, void *comm, void *mh);
     int (*isend)(struct net *net, void *comm, void *data, size_t bytes, int tag, void *mh,
                  void **out_request);
@@ -64,6 +68,7 @@ struct net {
     const struct net_calls *calls;
     uint64_t slowest_ns;      // longest connect or accept so far
     const char *slowest_call; // which
+    unsigned slow_calls;      // connects and accepts of more than NET_SLOW_NS
 };
 
 // Opens the library ("nccl": libnccl's hidden table, v11 only) and finds the table of the version.
@@ -83,6 +88,9 @@ int net_connect(struct net *net, void *ctx, int dev, int traffic_class, void *ha
                 void **out_comm);
 int net_accept(struct net *net, void *listener, void **out_comm);
 int net_reg(struct net *net, void *comm, void *data, size_t bytes, void **out_mh); // host memory
+// As GPU memory, by a dma-buf.
+int net_reg_dmabuf(struct net *net, void *comm, void *data, size_t bytes, uint64_t offset, int fd,
+                   void **out_mh);
 int net_dereg(struct net *net, void *comm, void *mh);
 int net_isend(struct net *net, void *comm, void *data, size_t bytes, int tag, void *mh,
               void **out_request);

@@ -24,6 +24,7 @@ struct flow {
     void *comm;
     int sending;
     unsigned first, next; // groups in flight: [first, next)
+    uint64_t random;      // of lateness
     char *arena;
     size_t arena_bytes, slot_bytes;
     void *mh;
@@ -36,6 +37,7 @@ void plan_init(struct plan *plan, unsigned count, unsigned window, uint64_t seed
     plan->count = count;
     plan->window = window;
     plan->seed = seed;
+    plan->lazy = 0;
 }
 
 void plan_release(struct plan *plan)
@@ -136,6 +138,7 @@ struct flow *flow_open(struct world *w, void *comm, int sending, const struct pl
     struct flow *f = calloc(1, sizeof *f);
     CHECK(f, "no memory");
     *f = (struct flow){.w = w, .plan = plan, .comm = comm, .sending = sending};
+    f->random = plan->seed + (unsigned)sending;
     for (unsigned i = 0; i < plan->count; i++) {
         size_t n = group_bytes(&plan->groups[i]);
         f->slot_bytes = n > f->slot_bytes ? n : f->slot_bytes;
@@ -208,6 +211,17 @@ static void send_test(struct flow *f, unsigned group, struct slot *s)
     }
 }
 
+// The group to test instead of the i-th; f->next: none now.
+static unsigned pick_group(struct flow *f, unsigned i)
+{
+    if (!f->plan->lazy) {
+        return i;
+    }
+    return random_below(&f->random, 4)
+               ? f->next
+               : f->first + (unsigned)random_below(&f->random, f->next - f->first);
+}
+
 static int send_turn(struct flow *f)
 {
     if (f->next < f->plan->count && f->next - f->first < f->plan->window &&
@@ -222,8 +236,11 @@ static int send_turn(struct flow *f)
             send_one(f, f->next - 1, s);
         }
     }
-    for (unsigned k = f->first; k < f->next; k++) {
-        send_test(f, k, &f->slots[k % f->plan->window]);
+    for (unsigned i = f->first; i < f->next; i++) {
+        unsigned k = pick_group(f, i);
+        if (k < f->next) {
+            send_test(f, k, &f->slots[k % f->plan->window]);
+        }
     }
     while (f->first < f->next &&
            f->slots[f->first % f->plan->window].done == f->plan->groups[f->first].n) {
@@ -351,9 +368,10 @@ static int recv_turn(struct flow *f)
         }
         f->next++;
     }
-    for (unsigned k = f->first; k < f->next; k++) {
+    for (unsigned i = f->first; i < f->next; i++) {
+        unsigned k = pick_group(f, i);
         struct slot *s = &f->slots[k % f->plan->window];
-        if (!s->done) {
+        if (k < f->next && !s->done) {
             recv_test(f, k, s);
         }
     }

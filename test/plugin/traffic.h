@@ -26,6 +26,7 @@ struct plan {
     unsigned count;
     unsigned window; // groups in flight
     uint64_t seed;   // of the data
+    int lazy;        // tests are late and out of order
 };
 
 void plan_init(struct plan *plan, unsigned count, unsigned window, uint64_t seed);
