@@ -196,14 +196,16 @@ static void set_up_receiving(struct net_recv *r)
     }
 }
 
-/* This end sends nothing but clear-to-sends. As in NCCL a knob goes before the communicator's. */
-static int traffic_class(const struct listener *l)
+/* This end sends nothing but clear-to-sends. As in NCCL a knob goes before what the communicator
+ * says; in API v10 only the connecting side is told that. */
+static int traffic_class(const struct listener *l, const struct net_wire_hello *peer)
 {
     const struct gemmar_knobs *knobs = &l->hold.core->knobs;
 
-    return knobs->ib_fifo_tc >= 0 ? (int)knobs->ib_fifo_tc
-           : knobs->ib_tc >= 0    ? -1
-                                  : l->traffic_class;
+    if (knobs->ib_fifo_tc >= 0 || knobs->ib_tc >= 0) {
+        return (int)knobs->ib_fifo_tc; /* -1: NCCL_IB_TC */
+    }
+    return l->traffic_class >= 0 ? l->traffic_class : peer->traffic_class;
 }
 
 /* A peer with the cookie: the other end of the communicator. */
@@ -230,7 +232,7 @@ static int make_recv(struct listener *l, struct client *c)
         return rc;
     }
     set_up_receiving(r);
-    rc = net_comm_connect(&r->base, &c->theirs, traffic_class(l));
+    rc = net_comm_connect(&r->base, &c->theirs, traffic_class(l, &c->theirs));
     net_comm_describe(&r->base, &c->mine);
     return rc;
 }

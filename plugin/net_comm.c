@@ -12,6 +12,7 @@
 #include "transport/build_id.h"
 #include "transport/wait.h"
 
+#define DRAIN_ROOM   1   /* for the mark behind everything else in a queue that is stopped */
 #define STRIPE_ALIGN 128 /* NCCL's LL128 lines must not be torn between two stripes */
 
 int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails)
@@ -98,12 +99,14 @@ static int open_lane(struct net_comm *c, uint32_t index)
     if (rc != 0) {
         return rc;
     }
-    l->room = options.send_depth;
+    l->depth = options.send_depth - DRAIN_ROOM;
+    l->room = l->depth;
+    l->recv_depth = c->sends ? 0 : options.recv_depth - DRAIN_ROOM;
     longest = d->port_attr.max_msg_sz > 0 ? d->port_attr.max_msg_sz : UINT32_MAX;
     l->longest = longest / STRIPE_ALIGN * STRIPE_ALIGN;
     gemmar_ib_qp_describe(d, l->qp, (index * 4099u + 17u) & 0xffffffu, &l->own);
     l->own.rail = l->rail;
-    return c->sends ? 0 : net_recv_post((struct net_recv *)c, l, options.recv_depth);
+    return c->sends ? 0 : net_recv_post((struct net_recv *)c, l, l->recv_depth);
 }
 
 int net_comm_open(struct net_comm *c, int dev, uint32_t peer_rails, uint32_t peer_queue_pairs)
@@ -183,6 +186,7 @@ int net_comm_connect(struct net_comm *c, const struct net_wire_hello *peer, int 
         return -EPROTO;
     }
     c->peer_words = peer->words;
+    c->traffic_class = traffic_class;
     if (c->sends) {
         c->head = peer->first;
     }
@@ -202,6 +206,7 @@ int net_comm_connect(struct net_comm *c, const struct net_wire_hello *peer, int 
             return rc;
         }
     }
+    net_failover_open(c);
     return 0;
 }
 

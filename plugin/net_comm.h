@@ -16,12 +16,11 @@
 #include "transport/ib_flush.h"
 #include "transport/ib_mr.h"
 #include "transport/ib_qp.h"
+#include "transport/order.h"
 #include "transport/socket.h"
 
-#define NET_SEND_DEPTH 512 /* work requests; 256 messages of two */
-#define NET_RECV_DEPTH                                                                             \
-    288 /* one per receive under way, and a batch that is not posted again yet                     \
-         */
+#define NET_SEND_DEPTH   512 /* work requests; 256 messages of two */
+#define NET_RECV_DEPTH   288 /* one per receive under way, a batch that is not posted again yet */
 #define NET_RECV_BATCH   32
 #define NET_INLINE_BYTES 64 /* a clear-to-send */
 #define NET_CTS_SIGNAL   16 /* every n-th is signalled */
@@ -41,7 +40,10 @@ enum net_work {
     NET_WORK_DATA = 0, /* lane, work requests, request */
     NET_WORK_CTS = 1,  /* lane, work requests */
     NET_WORK_FLUSH = 2,
-    NET_WORK_RECV = 3, /* lane */
+    NET_WORK_RECV = 3,  /* lane */
+    NET_WORK_PIECE = 4, /* lane; before the last one of a stripe, never signalled */
+    NET_WORK_DRAIN = 5, /* lane; the last one that a stopped queue flushes */
+    NET_WORK_TRIAL = 6, /* lane; on a revived path */
 };
 
 static inline uint64_t net_wr_id(enum net_work work, uint32_t lane, uint32_t wrs, uint32_t request)
@@ -62,6 +64,9 @@ struct net_lane {
     uint32_t weight;       /* share of a message, Mb/s */
     uint32_t inline_bytes; /* that its queue pair takes */
     uint32_t room;         /* work requests that its send queue still takes */
+    uint32_t depth;        /* of the send queue */
+    uint32_t recv_depth;   /* receives that are kept posted */
+    uint32_t draining;     /* marks of a stopped queue pair that have not come back */
     uint32_t unsignalled;  /* clear-to-sends posted since the last signalled one */
     uint32_t used;         /* receives consumed since the last batch was posted */
     uint64_t longest;      /* bytes of one work request, a multiple of 128 */
@@ -83,11 +88,54 @@ struct net_request {
     struct net_comm *comm;
     uint8_t state; /* enum net_request_state */
     uint8_t parts;
+    uint8_t part;                /* sends: of the receive that it goes to */
+    bool lost;                   /* sends: a stripe of it went down with its path */
+    uint8_t done;                /* receives: parts complete, as bits */
     uint16_t pending;            /* stripes, receives or rails still to complete */
     uint16_t arrived[NET_PARTS]; /* receives: stripes seen of each part */
     uint64_t sequence;
+    uint64_t data; /* sends: address, and how it is registered */
+    const struct net_mr *mr;
     uint64_t bytes[NET_PARTS]; /* receives: room, then what came; sends: the first */
     void *event[NET_PARTS];    /* of NCCL's profiler: per receive, or per stripe of a send */
+};
+
+enum net_path_state {
+    NET_PATH_LIVE = 0,
+    NET_PATH_DOWN,    /* its queue pairs are stopped */
+    NET_PATH_REVIVED, /* its queue pairs are connected anew; no data yet */
+};
+
+struct net_path {
+    enum net_path_state state;
+    uint64_t down_ns; /* since when */
+    uint32_t trials;  /* revivals that failed since it last carried data */
+    uint32_t answers; /* trial writes of this revival still to complete */
+};
+
+enum net_recovery {
+    NET_RECOVERY_NONE = 0,
+    NET_RECOVERY_QUIET,  /* sender: until nothing is under way on any path */
+    NET_RECOVERY_ASKED,  /* sender: until the receiver has told what arrived */
+    NET_RECOVERY_REPEAT, /* sender: sending again what did not */
+};
+
+/* A connection of several paths survives the loss of all but one: see net_failover.c. */
+struct net_failover {
+    bool possible; /* several paths, and the knob allows it */
+    bool trouble;  /* a path is not live, or a recovery is under way */
+    bool tell;     /* this end's state has changed since its last note */
+    uint8_t healthy;
+    enum net_recovery recovery;
+    uint64_t round, heal;  /* as in struct net_note */
+    uint32_t healing;      /* path of the revival under way, or NET_MAX_RAILS */
+    uint64_t since_ns;     /* when the recovery, or its step, began */
+    uint64_t notes;        /* sent */
+    uint64_t seen;         /* stamp of the last note read */
+    struct net_note heard; /* it */
+    struct net_note *inbox, *outbox;
+    uint64_t peer_inbox; /* offset in the peer's words */
+    struct net_path path[NET_MAX_RAILS];
 };
 
 /* What both ends have. */
@@ -99,7 +147,13 @@ struct net_comm {
     uint32_t rails, lanes, paths, queue_pairs;
     struct net_rail rail[NET_MAX_RAILS];
     struct net_lane *lane;
-    void *words; /* struct net_send_words or net_recv_words, whole pages */
+    /* In use: lanes in order, and the numbers of their paths. */
+    uint32_t live_lanes, live_paths;
+    struct net_lane *live[NET_MAX_LANES];
+    uint8_t live_path[NET_MAX_RAILS];
+    struct net_failover failover;
+    int traffic_class; /* of its queue pairs */
+    void *words;       /* struct net_send_words or net_recv_words, whole pages */
     size_t words_bytes;
     int fd; /* the set-up connection: closed by the kernel when the peer's process ends */
     uint64_t peer_words;
@@ -107,12 +161,13 @@ struct net_comm {
     uint32_t peer_rkey[NET_MAX_RAILS];
     char peer_device[NET_MAX_RAILS][40];
     char peer_text[GEMMAR_SOCKET_TEXT_BYTES];
-    uint32_t idle;       /* tests in a row that found nothing */
-    uint64_t checked_ns; /* when the peer's process was looked at */
-    bool gone;           /* it had closed then */
-    int failed;          /* enum gemmar_nccl_result of the first error, 0 while there is none */
-    uint64_t flushed;    /* completions that only say that an error came before */
-    uint64_t head;       /* sequence of the next receive, or of the one that sends go to */
+    uint32_t idle;        /* tests in a row that found nothing */
+    uint64_t checked_ns;  /* when the peer's process was looked at */
+    bool gone;            /* it had closed then */
+    int failed;           /* enum gemmar_nccl_result of the first error, 0 while there is none */
+    uint64_t completions; /* taken */
+    uint64_t flushed;     /* completions that only say that an error came before */
+    uint64_t head;        /* sequence of the next receive, or of the one that sends go to */
 };
 
 struct net_send {
@@ -175,6 +230,37 @@ int net_result(int rc);
 int net_comm_poll(struct net_comm *comm);
 /* Keep `count` more receives posted on a lane. */
 int net_recv_post(struct net_recv *recv, struct net_lane *lane, uint32_t count);
+
+/* ---- net_send.c, net_recv.c ---- */
+
+/* Send a request's message anew. 0, -EAGAIN, or the communicator's result. */
+int net_send_again(struct net_send *send, struct net_request *request);
+/* Announce a group again. The communicator's result. */
+int net_recv_announce(struct net_recv *recv, uint64_t slot, uint32_t parts);
+
+/* ---- net_failover.c ---- */
+
+void net_failover_open(struct net_comm *comm);
+/* A completion with a bad status: true when it is dealt with, because its path is given up and
+ * another one is left. */
+bool net_failover_takes(struct net_comm *comm, const struct ibv_wc *wc);
+/* Carry on with what is under way; the communicator's result. */
+int net_failover_step(struct net_comm *comm);
+/* Is there a reason to? */
+static inline bool net_failover_due(const struct net_comm *comm)
+{
+    return comm->failover.possible &&
+           (comm->failover.trouble ||
+            gemmar_load_acquire(&comm->failover.inbox->stamp) != comm->failover.seen);
+}
+
+/* Does a recovery keep new sends back, or may it have to? */
+static inline bool net_failover_blocks(const struct net_comm *comm)
+{
+    return comm->failover.possible &&
+           (comm->failover.recovery != NET_RECOVERY_NONE ||
+            gemmar_load_acquire(&comm->failover.inbox->stamp) != comm->failover.seen);
+}
 
 /* ---- net_mr.c ---- */
 

@@ -183,6 +183,7 @@ static int begin(const struct net_context *context, int dev, int traffic_class,
     gemmar_socket_connect_init(&a->tcp, &peer, a->deadline_ns);
     net_comm_describe(&a->send->base, &a->mine);
     a->mine.cookie = handle->cookie;
+    a->mine.traffic_class = traffic_class;
     *out = a;
     return 0;
 }

@@ -73,6 +73,9 @@ static const char *work_name(uint64_t wr_id)
     case NET_WORK_CTS: return "clear to send";
     case NET_WORK_FLUSH: return "flush";
     case NET_WORK_RECV: return "receive";
+    case NET_WORK_PIECE: return "send";
+    case NET_WORK_DRAIN: return "drain";
+    case NET_WORK_TRIAL: return "trial";
     }
     return "work request";
 }
@@ -99,6 +102,9 @@ int net_comm_bad_completion(struct net_comm *c, const struct ibv_wc *wc)
     const struct gemmar_ib_device *d = c->rail[l->rail].device;
     char mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
 
+    if (c->failed == 0 && net_failover_takes(c, wc)) {
+        return 0;
+    }
     if (wc->status == IBV_WC_WR_FLUSH_ERR || c->failed != 0) {
         c->flushed++; /* follows from an error that came before, or will */
         if (c->failed == 0 && c->flushed > NET_SEND_DEPTH + NET_RECV_DEPTH) {
@@ -135,6 +141,9 @@ int net_comm_check(struct net_comm *c)
             return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "device %s:%d: %s", d->name, d->port,
                                  d->verbs->event_type_str((enum ibv_event_type)(event - 1)));
         }
+    }
+    if (c->failover.possible && net_failover_step(c) != 0) {
+        return c->failed;
     }
     if (c->gone) { /* and what it had sent has had the time between two looks to arrive */
         return net_comm_fail(c, GEMMAR_NCCL_REMOTE_ERROR,

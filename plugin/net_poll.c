@@ -48,6 +48,7 @@ static int part_done(struct net_recv *r, struct net_request *request, uint32_t p
                              (unsigned long long)bytes, (unsigned long long)request->bytes[part]);
     }
     request->bytes[part] = bytes;
+    request->done |= (uint8_t)(1u << part);
     request->pending--;
     if (request->event[part] != NULL) {
         gemmar_net_profile_stop(r->base.profiler, &request->event[part]);
@@ -117,6 +118,9 @@ static int completed(struct net_comm *c, struct net_rail *rail, const struct ibv
         return arrived((struct net_recv *)c, wc);
     }
     c->lane[wc->wr_id >> 8 & 0xff].room += (uint32_t)(wc->wr_id >> 16 & 0xffff);
+    if (work == NET_WORK_TRIAL) {
+        c->failover.path[(wc->wr_id >> 8 & 0xff) % c->paths].answers--;
+    }
     if (work == NET_WORK_DATA) {
         struct net_request *request = &((struct net_send *)c)->request[wc->wr_id >> 32];
 
@@ -140,6 +144,7 @@ int net_comm_poll(struct net_comm *c)
             return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "device %s:%d: polling failed",
                                  rail->device->name, rail->device->port);
         }
+        c->completions += (uint64_t)n;
         for (int k = 0; k < n; k++) {
             int rc = completed(c, rail, &wc[k]);
 
@@ -176,6 +181,9 @@ int gemmar_net_test(void *handle, int *out_done, int *sizes)
     if (request->pending != 0) {
         rc = net_comm_poll(c);
         if (request->pending != 0) {
+            if (rc == 0 && net_failover_due(c)) {
+                rc = net_failover_step(c);
+            }
             if (rc == 0 && ++c->idle % IDLE_TURNS == 0) {
                 rc = net_comm_check(c);
             }

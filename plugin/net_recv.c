@@ -7,12 +7,6 @@
 #include "plugin/net_comm.h"
 #include "plugin/net_profiler.h"
 
-/* The lane that announcements go on. */
-static struct net_lane *announcing_lane(struct net_recv *r)
-{
-    return &r->base.lane[0];
-}
-
 static void fill(struct net_cts *cts, const struct net_comm *c, void *data, size_t size, int tag,
                  const struct net_mr *mr, uint32_t parts)
 {
@@ -26,9 +20,10 @@ static void fill(struct net_cts *cts, const struct net_comm *c, void *data, size
     cts->stamp = c->head + 1;
 }
 
-static int announce(struct net_recv *r, struct net_lane *l, uint64_t slot, uint32_t parts)
+int net_recv_announce(struct net_recv *r, uint64_t slot, uint32_t parts)
 {
     struct net_comm *c = &r->base;
+    struct net_lane *l = c->live[0];
     uint32_t bytes = parts * (uint32_t)sizeof(struct net_cts);
     struct ibv_sge sge = {.addr = (uintptr_t)r->words->cts[slot],
                           .length = bytes,
@@ -70,7 +65,7 @@ int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, v
     struct net_comm *c = &r->base;
     uint64_t slot = c->head % NET_SLOTS;
     struct net_request *request = &r->request[slot];
-    struct net_lane *l = announcing_lane(r);
+    struct net_lane *l = c->live[0];
     int rc;
 
     *out_request = NULL;
@@ -95,11 +90,12 @@ int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, v
                                      &request->event[i]);
         }
     }
-    rc = announce(r, l, slot, (uint32_t)n);
+    rc = net_recv_announce(r, slot, (uint32_t)n);
     if (rc != 0) {
         return rc;
     }
     request->state = NET_REQUEST_RECV;
+    request->done = 0;
     request->parts = (uint8_t)n;
     request->pending = (uint16_t)n;
     request->sequence = c->head++;
@@ -160,6 +156,9 @@ int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandle
     for (uint32_t i = 0; rc == 0 && i < c->rails; i++) {
         struct net_rail *rail = &c->rail[i];
 
+        if (gemmar_load_acquire(&rail->device->port_down) != 0 && c->rails > 1) {
+            continue; /* what it wrote is long in place, and it carries no read */
+        }
         if (rail->flush == NULL) {
             rc = gemmar_ib_flush_open(rail->device, rail->cq, NET_SLOTS, &rail->flush);
         }

@@ -22,6 +22,7 @@ struct message {
     const struct net_mr *mr;
     uint64_t data;
     uint64_t bytes;
+    uint64_t sequence;
     uint32_t part;
     void *phandle;
 };
@@ -77,7 +78,7 @@ static uint32_t build(struct net_send *s, const struct message *m, const struct 
         n++;
     }
     if (with_size) {
-        uint64_t slot = s->base.head % NET_SLOTS;
+        uint64_t slot = m->sequence % NET_SLOTS;
 
         s->words->bytes[slot][m->part] = m->bytes;
         s->sge[n] = (struct ibv_sge){.addr = (uintptr_t)&s->words->bytes[slot][m->part],
@@ -92,8 +93,8 @@ static uint32_t build(struct net_send *s, const struct message *m, const struct 
         n++;
     }
     imm = stripes > 1 || m->bytes > NET_IMM_SHORT_BYTES
-              ? net_imm_striped(s->base.head, m->part, stripes)
-              : net_imm_short(s->base.head, m->part, (uint32_t)m->bytes);
+              ? net_imm_striped(m->sequence, m->part, stripes)
+              : net_imm_short(m->sequence, m->part, (uint32_t)m->bytes);
     s->sge[n] = (struct ibv_sge){.addr = m->data + offset,
                                  .length = (uint32_t)bytes,
                                  .lkey = bytes > 0 ? m->mr->lkey[l->rail] : 0};
@@ -120,11 +121,14 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
                 uint64_t bytes, uint32_t stripes, bool with_size)
 {
     uint32_t n = build(s, m, l, offset, bytes, stripes, with_size);
+    uint32_t lane = (uint32_t)(l - s->base.lane);
     struct ibv_send_wr *bad;
     int rc;
 
-    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, (uint32_t)(l - s->base.lane), n,
-                                   (uint32_t)(m->request - s->request));
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, lane, 0, 0);
+    }
+    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, lane, n, (uint32_t)(m->request - s->request));
     s->wr[n - 1].next = NULL;
     rc = ibv_post_send(l->qp, s->wr, &bad);
     s->wr[n - 1].next = &s->wr[n];
@@ -147,10 +151,10 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
 /* The lane that has been given the least work for its speed. */
 static struct net_lane *idlest(struct net_comm *c)
 {
-    struct net_lane *found = c->lane;
+    struct net_lane *found = c->live[0];
 
-    for (uint32_t i = 1; i < c->lanes; i++) {
-        found = c->lane[i].served < found->served ? &c->lane[i] : found;
+    for (uint32_t i = 1; i < c->live_lanes; i++) {
+        found = c->live[i]->served < found->served ? c->live[i] : found;
     }
     return found;
 }
@@ -159,13 +163,16 @@ static struct net_lane *idlest(struct net_comm *c)
 static uint32_t spread(struct net_send *s, struct net_lane **out)
 {
     struct net_comm *c = &s->base;
-    uint32_t count = s->split ? c->lanes : c->paths;
-    uint32_t first = s->split ? 0 : c->paths * (s->turn++ % c->queue_pairs);
+    uint32_t first = c->paths * (s->turn++ % c->queue_pairs);
 
-    for (uint32_t i = 0; i < count; i++) {
-        out[i] = &c->lane[first + i];
+    if (s->split) {
+        memcpy(out, c->live, c->live_lanes * sizeof(*out));
+        return c->live_lanes;
     }
-    return count;
+    for (uint32_t i = 0; i < c->live_paths; i++) {
+        out[i] = &c->lane[first + c->live_path[i]];
+    }
+    return c->live_paths;
 }
 
 /* Work requests that a stripe of at most `bytes` needs. */
@@ -219,7 +226,7 @@ static int post_striped(struct net_send *s, const struct message *m)
 
 static int post_whole(struct net_send *s, const struct message *m)
 {
-    struct net_lane *l = s->base.lanes == 1 ? s->base.lane : idlest(&s->base);
+    struct net_lane *l = idlest(&s->base);
     int rc;
 
     if (l->room < needed(l, m->bytes)) {
@@ -235,8 +242,8 @@ static int post_whole(struct net_send *s, const struct message *m)
 /* 0, -EAGAIN when there is no room, or the communicator's result. */
 static int post_message(struct net_send *s, const struct message *m)
 {
-    bool stripes = s->base.lanes > 1 && m->bytes >= (uint64_t)STRIPE_LEAST * 2 &&
-                   (s->base.paths > 1 || s->split);
+    bool stripes = s->base.live_lanes > 1 && m->bytes >= (uint64_t)STRIPE_LEAST * 2 &&
+                   (s->base.live_paths > 1 || s->split);
 
     return stripes ? post_striped(s, m) : post_whole(s, m);
 }
@@ -246,6 +253,9 @@ static int not_now(struct net_send *s)
 {
     struct net_comm *c = &s->base;
 
+    if (net_failover_due(c)) {
+        return net_failover_step(c);
+    }
     return ++c->idle % IDLE_TURNS == 0 ? net_comm_check(c) : c->failed;
 }
 
@@ -263,18 +273,42 @@ static int bad_send(struct net_send *s, const struct net_cts *cts, uint64_t size
                          (unsigned long long)size, (unsigned long long)cts->bytes, cts->tag);
 }
 
+int net_send_again(struct net_send *s, struct net_request *request)
+{
+    uint64_t slot = request->sequence % NET_SLOTS;
+    struct message m = {.request = request,
+                        .cts = &s->words->cts[slot][request->part],
+                        .mr = request->mr,
+                        .data = request->data,
+                        .bytes = request->bytes[0],
+                        .sequence = request->sequence,
+                        .part = request->part};
+
+    return post_message(s, &m);
+}
+
 int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle, void *phandle,
                      void **out_request)
 {
     struct net_send *s = send;
     uint64_t slot = s->base.head % NET_SLOTS;
     const struct net_cts *group = s->words->cts[slot];
-    struct message m = {.mr = mhandle, .data = (uintptr_t)data, .bytes = size, .phandle = phandle};
+    struct message m = {.mr = mhandle,
+                        .data = (uintptr_t)data,
+                        .bytes = size,
+                        .sequence = s->base.head,
+                        .phandle = phandle};
     int part, rc;
 
     *out_request = NULL;
     if (s->base.failed != 0) {
         return s->base.failed;
+    }
+    if (net_failover_blocks(&s->base)) {
+        rc = net_failover_step(&s->base);
+        if (rc != 0 || net_failover_blocks(&s->base)) {
+            return rc;
+        }
     }
     if (gemmar_load_acquire(&group[0].stamp) != s->base.head + 1) {
         return not_now(s);
@@ -299,8 +333,11 @@ int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle
     }
     m.request->state = NET_REQUEST_SEND;
     m.request->parts = 1;
+    m.request->part = (uint8_t)part;
     m.request->bytes[0] = size;
     m.request->sequence = s->base.head;
+    m.request->data = m.data;
+    m.request->mr = mhandle;
     take(s, group, m.part);
     *out_request = m.request;
     return GEMMAR_NCCL_SUCCESS;

@@ -60,7 +60,9 @@ struct net_wire_hello {
     uint32_t status; /* 0, or the positive errno of a refusal */
     uint32_t rails;
     uint32_t lanes;
-    uint64_t first; /* sequence of the first receive; the answer's counts */
+    int32_t traffic_class; /* of the connecting side's communicator, -1: not given */
+    uint32_t reserved;     /* 0 */
+    uint64_t first;        /* sequence of the first receive; the answer's counts */
     uint64_t words; /* address of what the peer's NIC writes: struct net_send_words or recv_words */
     char text[128]; /* of a refusal */
     struct net_wire_rail rail[NET_MAX_RAILS];
@@ -69,9 +71,9 @@ struct net_wire_hello {
 
 static_assert(sizeof(struct net_wire_rail) == 48, "layout of a rail");
 static_assert(offsetof(struct net_wire_hello, build) == 16, "layout of the hello");
-static_assert(offsetof(struct net_wire_hello, rail) == 216, "layout of the hello");
-static_assert(offsetof(struct net_wire_hello, lane) == 600, "layout of the hello");
-static_assert(sizeof(struct net_wire_hello) == 600 + 56 * NET_MAX_LANES, "layout of the hello");
+static_assert(offsetof(struct net_wire_hello, rail) == 224, "layout of the hello");
+static_assert(offsetof(struct net_wire_hello, lane) == 608, "layout of the hello");
+static_assert(sizeof(struct net_wire_hello) == 608 + 56 * NET_MAX_LANES, "layout of the hello");
 
 /* "Clear to send": one receive of a group. Writer: the receiver's NIC, 64 bytes at once or a whole
  * group in order. Reader: the sender's CPU, acquire on `stamp`, which is the last word. */
@@ -87,16 +89,45 @@ struct net_cts {
 static_assert(sizeof(struct net_cts) == 64, "one cache line");
 static_assert(offsetof(struct net_cts, stamp) == 56, "the stamp is the last word");
 
+/*
+ * What one end of a connection of several paths tells the other one when a path fails or heals: its
+ * whole state, so that a later note replaces an earlier one. Writer: the peer's NIC, 128 bytes in
+ * order. Reader: CPU, acquire on `stamp`; a note that is being overwritten has a different `begin`.
+ * Paths are bits.
+ */
+struct net_note {
+    uint64_t begin; /* == stamp */
+    uint64_t round; /* sender: recovery that it asks for; receiver: the one it has answered */
+    uint64_t head;  /* receiver: sequence of its next receive */
+    uint64_t heal;  /* sender: revival that it asks for; receiver: the one it is ready for */
+    uint8_t done[NET_SLOTS]; /* receiver: parts that have completed, by slot */
+    uint8_t down;            /* paths that this end does not use */
+    uint8_t healthy;         /* of those: whose local port is active */
+    uint8_t healing;         /* sender: the path that `heal` is about */
+    uint8_t reserved[53];    /* 0 */
+    uint64_t stamp;          /* counts this end's notes */
+};
+
+static_assert(sizeof(struct net_note) == 128, "layout of a note");
+static_assert(offsetof(struct net_note, done) == 32, "layout of a note");
+static_assert(offsetof(struct net_note, stamp) == 120, "the stamp is the last word");
+
+#define NET_NOTES 8 /* sent and perhaps not read by the NIC yet */
+
 /* In the sender's memory. */
 struct net_send_words {
     struct net_cts cts[NET_SLOTS][NET_PARTS]; /* written by the receiver's NIC */
     uint64_t bytes[NET_SLOTS][NET_PARTS];     /* this end's own: source of the receiver's `bytes` */
+    struct net_note inbox;                    /* written by the receiver's NIC */
+    struct net_note outbox[NET_NOTES];        /* this end's own */
 };
 
 /* In the receiver's memory. */
 struct net_recv_words {
     uint64_t bytes[NET_SLOTS][NET_PARTS];     /* written by the sender's NIC before the immediate */
     struct net_cts cts[NET_SLOTS][NET_PARTS]; /* this end's own: source of the sender's `cts` */
+    struct net_note inbox;                    /* written by the sender's NIC */
+    struct net_note outbox[NET_NOTES];        /* this end's own */
 };
 
 /*

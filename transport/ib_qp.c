@@ -65,9 +65,7 @@ static struct ibv_qp *create(struct gemmar_ib_device *d, struct ibv_cq *cq,
     return qp;
 }
 
-int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
-                        const struct gemmar_ib_qp_options *options, struct ibv_qp **out,
-                        uint32_t *out_inline)
+static int to_init(struct gemmar_ib_device *d, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
@@ -75,6 +73,44 @@ int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
         .port_num = d->port,
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
     };
+    int rc =
+        modify(d, qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+
+    if (rc != 0) {
+        gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x pkey index %d: INIT failed: %s",
+                    d->name, d->port, qp->qp_num, (int)d->knobs->ib_pkey, strerror(-rc));
+    }
+    return rc;
+}
+
+static int to_state(struct gemmar_ib_device *d, struct ibv_qp *qp, enum ibv_qp_state state)
+{
+    struct ibv_qp_attr attr = {.qp_state = state};
+    int rc = modify(d, qp, &attr, IBV_QP_STATE);
+
+    if (rc != 0) {
+        gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x: %s failed: %s", d->name, d->port,
+                    qp->qp_num, state == IBV_QPS_ERR ? "ERR" : "RESET", strerror(-rc));
+    }
+    return rc;
+}
+
+int gemmar_ib_qp_stop(struct gemmar_ib_device *d, struct ibv_qp *qp)
+{
+    return to_state(d, qp, IBV_QPS_ERR);
+}
+
+int gemmar_ib_qp_restart(struct gemmar_ib_device *d, struct ibv_qp *qp)
+{
+    int rc = to_state(d, qp, IBV_QPS_RESET);
+
+    return rc != 0 ? rc : to_init(d, qp);
+}
+
+int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
+                        const struct gemmar_ib_qp_options *options, struct ibv_qp **out,
+                        uint32_t *out_inline)
+{
     char advice[GEMMAR_ADVICE_BYTES];
     uint32_t inline_bytes = options->inline_bytes;
     struct ibv_qp *qp = create(d, cq, options, &inline_bytes);
@@ -90,10 +126,8 @@ int gemmar_ib_qp_create(struct gemmar_ib_device *d, struct ibv_cq *cq,
                     strerror(-rc), gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         return rc;
     }
-    rc = modify(d, qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    rc = to_init(d, qp);
     if (rc != 0) {
-        gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x pkey index %d: INIT failed: %s",
-                    d->name, d->port, qp->qp_num, (int)d->knobs->ib_pkey, strerror(-rc));
         (void)d->verbs->destroy_qp(qp); /* nothing was posted to it */
         return rc;
     }

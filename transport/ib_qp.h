@@ -31,4 +31,10 @@ int gemmar_ib_qp_connect(struct gemmar_ib_device *device, struct ibv_qp *qp,
                          const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
                          int traffic_class);
 
+/* To ERR: what is posted completes with a flush error, and nothing arrives any more. 0 or a
+ * negative errno, logged; so does the next. */
+int gemmar_ib_qp_stop(struct gemmar_ib_device *device, struct ibv_qp *qp);
+/* From any state to INIT, with empty queues, to be connected anew. */
+int gemmar_ib_qp_restart(struct gemmar_ib_device *device, struct ibv_qp *qp);
+
 #endif

@@ -37,6 +37,7 @@ const struct contract_case contract_cases[] = {
     {"wrap24", case_wrap24, BOTH, 1, 6, "no such setting"},
     {"wrap31", case_wrap31, BOTH, 1, 6, "no such setting"},
     {"wrap32", case_wrap32, BOTH, 1, 6, "no such setting"},
+    {"disturbed", case_disturbed, TWO, 0, 9, "does not survive a lost port by default"},
     {"huge", case_huge, TWO, 0, 9, "keeps the size of a send in an int"},
     {0},
 };

@@ -5,6 +5,13 @@
 
 #include "test/plugin/world.h"
 
+struct plan;
+
+// A virtual NIC of up to four devices where the version has that, else the device of the options.
+int rails_open(struct world *w);
+// Groups of all kinds with `transfers` messages in all.
+void plan_mix(struct world *w, struct plan *plan, unsigned transfers);
+
 void case_table(struct world *w);
 void case_properties(struct world *w);
 void case_sizes(struct world *w);
@@ -34,6 +41,7 @@ void case_bad_client(struct world *w);
 void case_load(struct world *w);
 void case_init(struct world *w);
 void case_no_device(struct world *w);
+void case_disturbed(struct world *w);
 void case_traffic_class(struct world *w);
 
 #endif

@@ -19,7 +19,7 @@ static size_t random_size(struct world *w, uint64_t *state)
     return bytes < w->o->max_bytes ? bytes : w->o->max_bytes;
 }
 
-static void plan_mix(struct world *w, struct plan *plan, unsigned transfers)
+void plan_mix(struct world *w, struct plan *plan, unsigned transfers)
 {
     uint64_t state = w->o->seed;
     unsigned sum = 0;
@@ -43,7 +43,7 @@ static void plan_mix(struct world *w, struct plan *plan, unsigned transfers)
     }
 }
 
-static int open_rails(struct world *w)
+int rails_open(struct world *w)
 {
     int dev, devs[4] = {0, 1, 2, 3}, n = w->devices < 4 ? w->devices : 4;
     if (w->o->api < 9 || n < 2) {
@@ -70,7 +70,7 @@ void case_rails(struct world *w)
 {
     struct plan plan;
     struct pair p;
-    int dev = open_rails(w);
+    int dev = rails_open(w);
     note("%u transfers, seed %llu", w->o->transfers, (unsigned long long)w->o->seed);
     plan_mix(w, &plan, w->o->transfers);
     pair_open(w, &p, dev);

@@ -18,12 +18,13 @@
 static const char usage[] =
     "net-contract --plugin PATH|nccl [--api 6..12] [--case NAME,...] [--mode one|two|both]\n"
     "             [--dev N] [--max-bytes N] [--transfers N] [--rounds N] [--seed N] [--seconds N]\n"
-    "             [--list]\n"
+    "             [--while COMMAND] [--list]\n"
     "  --plugin     the library to load, or nccl: the hidden table of libnccl 2.28.9 (API 11)\n"
     "  --max-bytes  largest message (67108864)\n"
     "  --transfers  messages of the random mix (10000)\n"
     "  --rounds     of load, use and unload (100)\n"
     "  --seconds    limit of a case (120)\n"
+    "  --while      a shell command that breaks and mends rails during the case `disturbed`\n"
     "VERBOSE=1 shows what the plugin logs, also where a case goes well.\n";
 
 static int is_chosen(const struct options *o, const struct contract_case *c)
@@ -168,6 +169,7 @@ static void parse(int argc, char **argv, struct options *o)
                                           {"rounds", required_argument, NULL, 'r'},
                                           {"seed", required_argument, NULL, 's'},
                                           {"seconds", required_argument, NULL, 'l'},
+                                          {"while", required_argument, NULL, 'w'},
                                           {"list", no_argument, NULL, 'L'},
                                           {0}};
     int c;
@@ -182,6 +184,7 @@ static void parse(int argc, char **argv, struct options *o)
         case 't': o->transfers = (unsigned)number(optarg); break;
         case 'r': o->rounds = (unsigned)number(optarg); break;
         case 's': o->seed = number(optarg); break;
+        case 'w': o->disturbance = optarg; break;
         case 'l': o->seconds = (unsigned)number(optarg); break;
         case 'L':
             for (const struct contract_case *k = contract_cases; k->name; k++) {

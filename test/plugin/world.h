@@ -14,8 +14,9 @@
 #define HANDLES  64u
 
 struct options {
-    const char *library; // path, or "nccl"
-    const char *only;    // comma list of cases, NULL: all
+    const char *library;     // path, or "nccl"
+    const char *disturbance; // shell command that runs beside the case `disturbed`, or NULL
+    const char *only;        // comma list of cases, NULL: all
     int api;
     int dev;
     size_t max_bytes;   // largest message
