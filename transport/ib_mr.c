@@ -35,22 +35,23 @@ static void explain_host(const struct gemmar_ib_device *d, uint64_t length, int 
                 gemmar_advice_limit(error, length, advice, sizeof(advice)));
 }
 
-/* dma-buf first, peer memory second. */
+/* dma-buf first, peer memory second. [start, start + length) are the whole pages of `memory`. */
 static struct ibv_mr *reg_gpu(struct gemmar_ib_device *d, const struct gemmar_memory *memory,
-                              int access, int *out_error)
+                              uint64_t start, uint64_t length, int access, int *out_error)
 {
+    uint64_t before = (uintptr_t)memory->address - start;
     int dmabuf_error = EOPNOTSUPP, peer_error;
     struct ibv_mr *mr;
 
     if (memory->dmabuf_fd >= 0 && d->verbs->reg_dmabuf_mr != NULL) {
-        mr = d->verbs->reg_dmabuf_mr(d->pd, memory->dmabuf_offset, memory->length,
-                                     (uintptr_t)memory->address, memory->dmabuf_fd, access);
+        mr = d->verbs->reg_dmabuf_mr(d->pd, memory->dmabuf_offset - before, length, start,
+                                     memory->dmabuf_fd, access);
         if (mr != NULL) {
             return mr;
         }
         dmabuf_error = errno;
     }
-    mr = reg_host(d, memory->address, memory->length, access);
+    mr = reg_host(d, (void *)(uintptr_t)start, length, access);
     if (mr != NULL) {
         gemmar_info(d->log, "ib_mr: device %s: GPU memory registered through peer memory", d->name);
         return mr;
@@ -87,7 +88,7 @@ static int add(struct gemmar_ib_device *d, const struct gemmar_memory *memory, u
         return -ENOMEM;
     }
     if (memory->is_gpu) {
-        m->mr = reg_gpu(d, memory, access_of(d, kind), &error);
+        m->mr = reg_gpu(d, memory, start, end - start, access_of(d, kind), &error);
     } else {
         errno = 0;
         m->mr = reg_host(d, (void *)(uintptr_t)start, end - start, access_of(d, kind));
@@ -123,9 +124,15 @@ int gemmar_ib_mr_get(struct gemmar_ib_device *d, const struct gemmar_memory *mem
         return -EINVAL;
     }
     end = start + memory->length;
-    if (!memory->is_gpu) {
-        start = start / page * page;
-        end = (end + page - 1) / page * page;
+    start = start / page * page;
+    end = (end + page - 1) / page * page;
+    if (memory->dmabuf_fd >= 0 &&
+        memory->dmabuf_offset % page != (uintptr_t)memory->address % page) {
+        gemmar_warn(d->log,
+                    "ib_mr: address %p and offset %llu in its dma-buf lie differently in "
+                    "their pages",
+                    memory->address, (unsigned long long)memory->dmabuf_offset);
+        return -EINVAL;
     }
     (void)pthread_mutex_lock(&d->mr_lock);
     m = find(d, start, end, kind, memory->is_gpu != 0);

@@ -23,8 +23,9 @@ struct gemmar_ib_mr {
 
 /*
  * Register `memory`, or take one more hold on a registration that covers it. Host memory is cached
- * by pages; GPU memory goes through its dma-buf first, peer memory second, and is refused third
- * with both reasons. Any thread. Errors are logged with the limit or the module that is missing.
+ * by pages; GPU memory, in whole pages too, goes through its dma-buf first, peer memory second, and
+ * is refused third with both reasons. Any thread. Errors are logged with the limit or the module
+ * that is missing.
  */
 int gemmar_ib_mr_get(struct gemmar_ib_device *device, const struct gemmar_memory *memory,
                      enum gemmar_mr_kind kind, struct gemmar_ib_mr **out);

@@ -258,7 +258,8 @@ static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *address, size_t leng
 static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
                                     uint64_t iova, int fd, int access)
 {
-    (void)offset;
+    MUST(offset % 4096 == 0 && length % 4096 == 0 && iova % 4096 == 0);
+    fake.dmabuf_offset = offset;
     errno = fake.dmabuf_errno != 0 ? fake.dmabuf_errno : EBADF;
     if (fd < 0 || fake.dmabuf_errno != 0) {
         return NULL;

@@ -44,6 +44,7 @@ struct fake_verbs {
     int fail_call;             /* the one that fails, counted from 1; 0: none */
     int fail_last;             /* calls behind it up to this one fail too; 0: none */
     int fail_errno;            /* [EIO] */
+    uint64_t dmabuf_offset;    /* of the last reg_dmabuf_mr */
     int dmabuf_errno;          /* of reg_dmabuf_mr with a descriptor; 0: works */
     int host_errno;            /* of reg_mr and reg_mr_iova2; 0: works */
     int post_fail;             /* the work request, counted from 1, that is refused once; 0: none */

@@ -104,6 +104,26 @@ START_TEST(registered_ranges_are_whole_pages)
 }
 END_TEST
 
+START_TEST(m02_dmabuf_is_registered_in_whole_pages)
+{
+    struct gemmar_memory memory = {
+        .length = 300, .dmabuf_fd = 9, .is_gpu = 1, .dmabuf_offset = 3 * 4096 + 256};
+    struct gemmar_ib_mr *mr;
+
+    setup();
+    open_with(fake_knobs());
+    memory.address = page + 4096 + 256;
+    ck_assert_int_eq(gemmar_ib_mr_get(&devices[0], &memory, GEMMAR_MR_DATA, &mr), 0);
+    ck_assert_uint_eq(fake.dmabuf_offset, 3 * 4096);
+    ck_assert_ptr_eq(mr->mr->addr, page + 4096);
+    ck_assert_uint_eq(mr->mr->length, 4096);
+    gemmar_ib_mr_put(&devices[0], mr);
+    memory.dmabuf_offset++;
+    ck_assert_int_eq(gemmar_ib_mr_get(&devices[0], &memory, GEMMAR_MR_DATA, &mr), -EINVAL);
+    close_it();
+}
+END_TEST
+
 START_TEST(stamps_are_never_relaxed)
 {
     for (int knob = 0; knob <= 2; knob++) {
@@ -275,6 +295,7 @@ int main(void)
     tcase_add_test(tcase, registered_ranges_are_whole_pages);
     tcase_add_test(tcase, stamps_are_never_relaxed);
     tcase_add_test(tcase, gpu_memory_takes_the_second_route_when_the_first_fails);
+    tcase_add_test(tcase, m02_dmabuf_is_registered_in_whole_pages);
     tcase_add_test(tcase, l07_gpu_memory_without_dmabuf_in_the_library);
     tcase_add_test(tcase, locked_memory_limit_is_named);
     tcase_add_loop_test(tcase, locked_memory_limit_is_named_only_when_it_is_near, 0, 7);
