@@ -191,9 +191,12 @@ static void set_up_receiving(struct net_recv *r)
 {
     r->words = r->base.words;
     for (int i = 0; i < NET_SLOTS; i++) {
-        r->request[i].comm = &r->base;
-        r->flush[i].comm = &r->base;
+        r->request[i].comm = r->flush[i].comm = &r->base;
+        r->request[i].index = r->flush[i].index = (uint16_t)i;
     }
+    r->cts_wr.opcode = IBV_WR_RDMA_WRITE;
+    r->cts_wr.sg_list = &r->cts_sge;
+    r->cts_wr.num_sge = 1;
 }
 
 /* This end sends nothing but clear-to-sends. As in NCCL a knob goes before what the communicator

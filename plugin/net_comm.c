@@ -83,6 +83,14 @@ static int open_rail(struct net_comm *c, struct net_rail *rail)
     return rc;
 }
 
+/* Event thread. The flushed work requests tell which path it was, if there is another one. */
+static void qp_failed(void *user, struct ibv_qp *qp, enum ibv_event_type type)
+{
+    struct net_comm *c = user;
+
+    gemmar_store_release(&c->qp_event, (uint64_t)qp->qp_num << 32 | ((uint32_t)type + 1));
+}
+
 static int open_lane(struct net_comm *c, uint32_t index)
 {
     struct net_lane *l = &c->lane[index];
@@ -91,6 +99,7 @@ static int open_lane(struct net_comm *c, uint32_t index)
     uint32_t longest;
     int rc;
 
+    l->index = index;
     l->rail = index % c->rails;
     l->peer_rail = index % c->peer_rails;
     d = c->rail[l->rail].device;
@@ -99,6 +108,8 @@ static int open_lane(struct net_comm *c, uint32_t index)
     if (rc != 0) {
         return rc;
     }
+    l->watch = (struct gemmar_ib_qp_watch){.qp = l->qp, .fn = qp_failed, .user = c};
+    gemmar_ib_qp_watch(d, &l->watch);
     l->depth = options.send_depth - DRAIN_ROOM;
     l->room = l->depth;
     l->recv_depth = c->sends ? 0 : options.recv_depth - DRAIN_ROOM;
@@ -191,7 +202,6 @@ int net_comm_connect(struct net_comm *c, const struct net_wire_hello *peer, int 
         c->head = peer->first;
     }
     for (uint32_t i = 0; i < c->peer_rails; i++) {
-        c->peer_rkey[i] = peer->rail[i].rkey;
         memcpy(c->peer_device[i], peer->rail[i].device, sizeof(c->peer_device[i]));
         c->peer_device[i][sizeof(c->peer_device[i]) - 1] = '\0';
     }
@@ -200,6 +210,8 @@ int net_comm_connect(struct net_comm *c, const struct net_wire_hello *peer, int 
         int rc;
 
         l->peer = peer->lane[i];
+        l->words_lkey = c->rail[l->rail].words->mr->lkey;
+        l->peer_words_rkey = peer->rail[l->peer_rail].rkey;
         l->weight = weight_of(c, l, peer->rail[l->peer_rail].speed_mbps);
         rc = gemmar_ib_qp_connect(c->rail[l->rail].device, l->qp, &l->own, &l->peer, traffic_class);
         if (rc != 0) {
@@ -230,10 +242,14 @@ void net_comm_close(struct net_comm *c)
 
     for (uint32_t i = 0; c->lane != NULL && ours && i < c->lanes; i++) {
         struct net_lane *l = &c->lane[i];
+        struct gemmar_ib_device *d = c->rail[l->rail].device;
 
-        if (l->qp != NULL && c->rail[l->rail].device->verbs->destroy_qp(l->qp) != 0) {
-            gemmar_warn(&c->hold.log, "net: device %s: a queue pair cannot be destroyed",
-                        c->rail[l->rail].device->name);
+        if (l->qp == NULL) {
+            continue;
+        }
+        gemmar_ib_qp_unwatch(d, &l->watch);
+        if (d->verbs->destroy_qp(l->qp) != 0) {
+            gemmar_warn(&c->hold.log, "net: device %s: a queue pair cannot be destroyed", d->name);
         }
     }
     for (uint32_t i = 0; ours && i < c->rails; i++) {

@@ -60,17 +60,20 @@ struct net_rail {
 
 struct net_lane {
     struct ibv_qp *qp;
+    uint32_t index; /* of the lane */
     uint32_t rail, peer_rail;
-    uint32_t weight;       /* share of a message, Mb/s */
-    uint32_t inline_bytes; /* that its queue pair takes */
-    uint32_t room;         /* work requests that its send queue still takes */
-    uint32_t depth;        /* of the send queue */
-    uint32_t recv_depth;   /* receives that are kept posted */
-    uint32_t draining;     /* marks of a stopped queue pair that have not come back */
-    uint32_t unsignalled;  /* clear-to-sends posted since the last signalled one */
-    uint32_t used;         /* receives consumed since the last batch was posted */
-    uint64_t longest;      /* bytes of one work request, a multiple of 128 */
+    uint32_t words_lkey, peer_words_rkey; /* of this end's and the peer's words on its rails */
+    uint32_t weight;                      /* share of a message, Mb/s */
+    uint32_t inline_bytes;                /* that its queue pair takes */
+    uint32_t room;                        /* work requests that its send queue still takes */
+    uint32_t depth;                       /* of the send queue */
+    uint32_t recv_depth;                  /* receives that are kept posted */
+    uint32_t draining;    /* marks of a stopped queue pair that have not come back */
+    uint32_t unsignalled; /* clear-to-sends posted since the last signalled one */
+    uint32_t used;        /* receives consumed since the last batch was posted */
+    uint64_t longest;     /* bytes of one work request, a multiple of 128 */
     struct gemmar_wire_qp own, peer;
+    struct gemmar_ib_qp_watch watch;
     uint64_t messages, bytes; /* counters */
     uint64_t served;          /* work given to it over its weight, for spreading short messages */
 };
@@ -86,7 +89,8 @@ struct net_comm;
 
 struct net_request {
     struct net_comm *comm;
-    uint8_t state; /* enum net_request_state */
+    uint16_t index; /* in its array */
+    uint8_t state;  /* enum net_request_state */
     uint8_t parts;
     uint8_t part;                /* sends: of the receive that it goes to */
     bool lost;                   /* sends: a stripe of it went down with its path */
@@ -158,12 +162,14 @@ struct net_comm {
     int fd; /* the set-up connection: closed by the kernel when the peer's process ends */
     uint64_t peer_words;
     uint32_t peer_rails;
-    uint32_t peer_rkey[NET_MAX_RAILS];
     char peer_device[NET_MAX_RAILS][40];
     char peer_text[GEMMAR_SOCKET_TEXT_BYTES];
-    uint32_t idle;        /* tests in a row that found nothing */
-    uint64_t checked_ns;  /* when the peer's process was looked at */
-    bool gone;            /* it had closed then */
+    uint32_t idle;       /* tests in a row that found nothing */
+    uint64_t checked_ns; /* when the peer's process was looked at */
+    bool gone;           /* it had closed then */
+    /* A queue pair that the device reported in error: event type + 1, and its number in the upper
+     * half. Writer: event thread, release. Reader: the thread of the data path, acquire. */
+    uint64_t qp_event;
     int failed;           /* enum gemmar_nccl_result of the first error, 0 while there is none */
     uint64_t completions; /* taken */
     uint64_t flushed;     /* completions that only say that an error came before */
@@ -186,7 +192,9 @@ struct net_send {
 struct net_recv {
     struct net_comm base; /* first */
     struct net_recv_words *words;
-    uint32_t flushes; /* requests taken, round robin */
+    uint32_t flushes;          /* requests taken, round robin */
+    struct ibv_send_wr cts_wr; /* of a clear-to-send, what is the same in all filled in */
+    struct ibv_sge cts_sge;
     struct ibv_recv_wr again[NET_RECV_BATCH];
     struct net_request request[NET_SLOTS];
     struct net_request flush[NET_SLOTS];

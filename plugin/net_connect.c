@@ -139,6 +139,7 @@ static void set_up_sending(struct net_send *s)
     }
     for (int i = 0; i < NET_SLOTS * NET_PARTS; i++) {
         s->request[i].comm = &s->base;
+        s->request[i].index = (uint16_t)i;
     }
 }
 

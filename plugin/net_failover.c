@@ -95,12 +95,12 @@ void net_failover_open(struct net_comm *c)
 /* The last entry of each stopped queue: when it has been flushed, so has everything before it. */
 static int post_marks(struct net_comm *c, struct net_lane *l)
 {
-    uint64_t id = net_wr_id(NET_WORK_DRAIN, (uint32_t)(l - c->lane), 0, 0);
+    uint64_t id = net_wr_id(NET_WORK_DRAIN, l->index, 0, 0);
     struct ibv_send_wr *bad_send,
         send = {.wr_id = id,
                 .opcode = IBV_WR_RDMA_WRITE,
                 .send_flags = IBV_SEND_SIGNALED,
-                .wr.rdma = {.remote_addr = c->peer_words, .rkey = c->peer_rkey[l->peer_rail]}};
+                .wr.rdma = {.remote_addr = c->peer_words, .rkey = l->peer_words_rkey}};
     struct ibv_recv_wr *bad_recv, recv = {.wr_id = id};
     int rc = ibv_post_send(l->qp, &send, &bad_send);
 
@@ -274,14 +274,13 @@ static int tell(struct net_comm *c)
     struct net_failover *f = &c->failover;
     struct net_lane *l = c->live[0];
     struct net_note *note = &f->outbox[(f->notes + 1) % NET_NOTES];
-    struct ibv_sge sge = {
-        .addr = (uintptr_t)note, .length = sizeof(*note), .lkey = c->rail[l->rail].words->mr->lkey};
+    struct ibv_sge sge = {.addr = (uintptr_t)note, .length = sizeof(*note), .lkey = l->words_lkey};
     struct ibv_send_wr *bad, wr = {.sg_list = &sge,
                                    .num_sge = 1,
                                    .opcode = IBV_WR_RDMA_WRITE,
                                    .send_flags = IBV_SEND_SIGNALED,
                                    .wr.rdma = {.remote_addr = c->peer_words + f->peer_inbox,
-                                               .rkey = c->peer_rkey[l->peer_rail]}};
+                                               .rkey = l->peer_words_rkey}};
     int rc;
 
     if (l->room == 0) {
@@ -289,7 +288,7 @@ static int tell(struct net_comm *c)
     }
     f->notes++;
     fill_note(c, note);
-    wr.wr_id = net_wr_id(NET_WORK_CTS, (uint32_t)(l - c->lane), 1 + l->unsignalled, 0);
+    wr.wr_id = net_wr_id(NET_WORK_CTS, l->index, 1 + l->unsignalled, 0);
     rc = ibv_post_send(l->qp, &wr, &bad);
     if (rc != 0) {
         return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "a note cannot be sent: %s",
@@ -546,7 +545,7 @@ static int post_trials(struct net_comm *c, uint32_t path)
             wr = {.wr_id = net_wr_id(NET_WORK_TRIAL, i, 1, 0),
                   .opcode = IBV_WR_RDMA_WRITE,
                   .send_flags = IBV_SEND_SIGNALED,
-                  .wr.rdma = {.remote_addr = c->peer_words, .rkey = c->peer_rkey[l->peer_rail]}};
+                  .wr.rdma = {.remote_addr = c->peer_words, .rkey = l->peer_words_rkey}};
 
         for (uint32_t n = 0; rc == 0 && n < count; n++) {
             rc = ibv_post_send(l->qp, &wr, &bad);

@@ -106,12 +106,7 @@ int net_comm_bad_completion(struct net_comm *c, const struct ibv_wc *wc)
         return 0;
     }
     if (wc->status == IBV_WC_WR_FLUSH_ERR || c->failed != 0) {
-        c->flushed++; /* follows from an error that came before, or will */
-        if (c->failed == 0 && c->flushed > NET_SEND_DEPTH + NET_RECV_DEPTH) {
-            return net_comm_fail(c, GEMMAR_NCCL_REMOTE_ERROR,
-                                 "device %s:%d qp 0x%x was stopped without a reason", d->name,
-                                 d->port, wc->qp_num);
-        }
+        c->flushed++; /* follows from an error that came before, or will: net_comm_check waits */
         return c->failed;
     }
     gid_text(l->own.gid, mine);
@@ -127,7 +122,8 @@ int net_comm_bad_completion(struct net_comm *c, const struct ibv_wc *wc)
 
 int net_comm_check(struct net_comm *c)
 {
-    uint64_t now = gemmar_now_ns();
+    const struct gemmar_ib_verbs *verbs = c->rail[0].device->verbs;
+    uint64_t now = gemmar_now_ns(), event;
 
     if (now - c->checked_ns < CHECK_NS) {
         return c->failed;
@@ -135,12 +131,20 @@ int net_comm_check(struct net_comm *c)
     c->checked_ns = now;
     for (uint32_t i = 0; i < c->rails; i++) {
         struct gemmar_ib_device *d = c->rail[i].device;
-        uint64_t event = gemmar_load_acquire(&d->fatal);
 
+        event = gemmar_load_acquire(&d->fatal);
         if (event != 0) {
             return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "device %s:%d: %s", d->name, d->port,
-                                 d->verbs->event_type_str((enum ibv_event_type)(event - 1)));
+                                 verbs->event_type_str((enum ibv_event_type)(event - 1)));
         }
+    }
+    event = gemmar_load_acquire(&c->qp_event);
+    if ((event != 0 || c->flushed != 0) && !c->failover.possible) {
+        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "a queue pair was stopped: qp 0x%x: %s",
+                             (uint32_t)(event >> 32),
+                             event != 0
+                                 ? verbs->event_type_str((enum ibv_event_type)((uint32_t)event - 1))
+                                 : "work requests were flushed");
     }
     if (c->failover.possible && net_failover_step(c) != 0) {
         return c->failed;

@@ -2,6 +2,7 @@
 // Registrations: one per port of the device, valid on every communicator of the device.
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "plugin/net_comm.h"
 
@@ -65,12 +66,17 @@ int gemmar_net_reg_mr(void *comm, void *data, size_t size, int type, void **out_
 int gemmar_net_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
                              void **out_mhandle)
 {
-    const struct gemmar_memory memory = {.address = data,
-                                         .length = size,
-                                         .dmabuf_fd = fd,
-                                         .is_gpu = type == GEMMAR_NET_PTR_CUDA,
-                                         .dmabuf_offset = offset};
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct gemmar_memory memory = {.address = data,
+                                   .length = size,
+                                   .dmabuf_fd = fd,
+                                   .is_gpu = type == GEMMAR_NET_PTR_CUDA,
+                                   .dmabuf_offset = offset};
 
+    /* NCCL may name the page that the address lies in */
+    if (offset % page != (uintptr_t)data % page) {
+        memory.dmabuf_offset = offset / page * page + (uintptr_t)data % page;
+    }
     return reg(comm, &memory, type, out_mhandle);
 }
 

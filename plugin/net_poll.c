@@ -21,7 +21,7 @@ int net_recv_post(struct net_recv *r, struct net_lane *l, uint32_t count)
 
     for (uint32_t i = 0; i < NET_RECV_BATCH; i++) {
         r->again[i] =
-            (struct ibv_recv_wr){.wr_id = net_wr_id(NET_WORK_RECV, (uint32_t)(l - c->lane), 0, 0),
+            (struct ibv_recv_wr){.wr_id = net_wr_id(NET_WORK_RECV, l->index, 0, 0),
                                  .next = i + 1 < NET_RECV_BATCH ? &r->again[i + 1] : NULL};
     }
     while (rc == 0 && count > 0) {

@@ -24,30 +24,20 @@ int net_recv_announce(struct net_recv *r, uint64_t slot, uint32_t parts)
 {
     struct net_comm *c = &r->base;
     struct net_lane *l = c->live[0];
-    uint32_t bytes = parts * (uint32_t)sizeof(struct net_cts);
-    struct ibv_sge sge = {.addr = (uintptr_t)r->words->cts[slot],
-                          .length = bytes,
-                          .lkey = c->rail[l->rail].words->mr->lkey};
-    struct ibv_send_wr *bad,
-        wr = {.sg_list = &sge,
-              .num_sge = 1,
-              .opcode = IBV_WR_RDMA_WRITE,
-              .wr.rdma = {.remote_addr = c->peer_words + offsetof(struct net_send_words, cts[slot]),
-                          .rkey = c->peer_rkey[l->peer_rail]}};
+    struct ibv_send_wr *bad, *wr = &r->cts_wr;
+    uint32_t signalled = ++l->unsignalled < NET_CTS_SIGNAL ? 0 : l->unsignalled;
     int rc;
 
-    l->unsignalled++;
-    if (bytes <= l->inline_bytes) {
-        wr.send_flags = IBV_SEND_INLINE;
-    }
-    if (l->unsignalled >= NET_CTS_SIGNAL) {
-        wr.send_flags |= IBV_SEND_SIGNALED;
-        wr.wr_id = net_wr_id(NET_WORK_CTS, (uint32_t)(l - c->lane), l->unsignalled, 0);
-        l->unsignalled = 0;
-    } else {
-        wr.wr_id = net_wr_id(NET_WORK_CTS, (uint32_t)(l - c->lane), 0, 0);
-    }
-    rc = ibv_post_send(l->qp, &wr, &bad);
+    r->cts_sge.addr = (uintptr_t)r->words->cts[slot];
+    r->cts_sge.length = parts * (uint32_t)sizeof(struct net_cts);
+    r->cts_sge.lkey = l->words_lkey;
+    wr->wr_id = net_wr_id(NET_WORK_CTS, l->index, signalled, 0);
+    wr->send_flags = (r->cts_sge.length <= l->inline_bytes ? IBV_SEND_INLINE : 0) |
+                     (signalled != 0 ? IBV_SEND_SIGNALED : 0);
+    wr->wr.rdma.remote_addr = c->peer_words + offsetof(struct net_send_words, cts[slot]);
+    wr->wr.rdma.rkey = l->peer_words_rkey;
+    l->unsignalled = signalled != 0 ? 0 : l->unsignalled;
+    rc = ibv_post_send(l->qp, wr, &bad);
     if (rc != 0) {
         return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR,
                              "device %s:%d qp 0x%x does not take a clear-to-send: %s",
@@ -163,9 +153,8 @@ int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandle
             rc = gemmar_ib_flush_open(rail->device, rail->cq, NET_SLOTS, &rail->flush);
         }
         if (rc == 0) {
-            rc = gemmar_ib_flush_post(
-                rail->flush, net_wr_id(NET_WORK_FLUSH, i, 0, (uint32_t)(request - r->flush)),
-                (uintptr_t)data[last], mr->rkey[i]);
+            rc = gemmar_ib_flush_post(rail->flush, net_wr_id(NET_WORK_FLUSH, i, 0, request->index),
+                                      (uintptr_t)data[last], mr->rkey[i]);
         }
         request->pending += rc == 0;
     }

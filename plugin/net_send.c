@@ -83,13 +83,13 @@ static uint32_t build(struct net_send *s, const struct message *m, const struct 
         s->words->bytes[slot][m->part] = m->bytes;
         s->sge[n] = (struct ibv_sge){.addr = (uintptr_t)&s->words->bytes[slot][m->part],
                                      .length = sizeof(uint64_t),
-                                     .lkey = s->base.rail[l->rail].words->mr->lkey};
+                                     .lkey = l->words_lkey};
         s->wr[n].num_sge = 1;
         s->wr[n].opcode = IBV_WR_RDMA_WRITE;
         s->wr[n].send_flags = l->inline_bytes >= sizeof(uint64_t) ? IBV_SEND_INLINE : 0;
         s->wr[n].wr.rdma.remote_addr =
             s->base.peer_words + offsetof(struct net_recv_words, bytes[slot][m->part]);
-        s->wr[n].wr.rdma.rkey = s->base.peer_rkey[l->peer_rail];
+        s->wr[n].wr.rdma.rkey = l->peer_words_rkey;
         n++;
     }
     imm = stripes > 1 || m->bytes > NET_IMM_SHORT_BYTES
@@ -110,7 +110,7 @@ static uint32_t build(struct net_send *s, const struct message *m, const struct 
         s->wr[n].wr.rdma.rkey = rkey;
     } else { /* a receive of no bytes may have no registration: name memory that exists */
         s->wr[n].wr.rdma.remote_addr = s->base.peer_words;
-        s->wr[n].wr.rdma.rkey = s->base.peer_rkey[l->peer_rail];
+        s->wr[n].wr.rdma.rkey = l->peer_words_rkey;
     }
     return n + 1;
 }
@@ -121,14 +121,13 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
                 uint64_t bytes, uint32_t stripes, bool with_size)
 {
     uint32_t n = build(s, m, l, offset, bytes, stripes, with_size);
-    uint32_t lane = (uint32_t)(l - s->base.lane);
     struct ibv_send_wr *bad;
     int rc;
 
     for (uint32_t i = 0; i + 1 < n; i++) {
-        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, lane, 0, 0);
+        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, l->index, 0, 0);
     }
-    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, lane, n, (uint32_t)(m->request - s->request));
+    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, l->index, n, m->request->index);
     s->wr[n - 1].next = NULL;
     rc = ibv_post_send(l->qp, s->wr, &bad);
     s->wr[n - 1].next = &s->wr[n];
