@@ -27,6 +27,7 @@ const struct contract_case contract_cases[] = {
     {"vanish", case_vanish, ONE, 1, 6, "a handshake that ends early is an error of accept"},
     {"closes", case_closes, ONE, 0, 6, NULL},
     {"bad-handle", case_bad_handle, ONE, 0, 6, "trusts the handle"},
+    {"bent-handle", case_bent_handle, ONE, 1, 6, "trusts the handle"},
     {"bad-server", case_bad_server, ONE, 1, 6, "waits for a silent server for ever"},
     {"bad-client", case_bad_client, ONE, 1, 6, "waits for a silent client for ever"},
     {"init", case_init, ONE, 1, 6, "threads stay"},

@@ -36,6 +36,7 @@ void case_threads(struct world *w);
 void case_dmabuf(struct world *w);
 void case_closes(struct world *w);
 void case_bad_handle(struct world *w);
+void case_bent_handle(struct world *w);
 void case_bad_server(struct world *w);
 void case_bad_client(struct world *w);
 void case_load(struct world *w);

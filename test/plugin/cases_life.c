@@ -191,7 +191,8 @@ static void leave_work(struct world *w, const struct pair *p, char *memory, void
         CHECK(request, "irecv gave no request");
     }
     request = NULL;
-    for (int i = 0; i < 200 && !request; i++) {
+    uint64_t end = now_ms() + LIMIT_MS;
+    while (!request && now_ms() < end) {
         must(net_isend(&w->net, p->send, memory + 128, 64, 1, send_mh, &request), "isend");
         nap_ms(1);
     }

@@ -66,6 +66,27 @@ int rails_open(struct world *w)
     return dev;
 }
 
+// Each rail has carried what is its part by speed, or so.
+static void check_shares(struct world *w, int dev)
+{
+    struct net_props all, rail;
+    uint64_t sent[8] = {0}, sum = 0;
+    must(net_properties(&w->net, dev, &all), "getProperties");
+    for (int i = 0; i < all.vdevs; i++) {
+        must(net_properties(&w->net, all.vdev[i], &rail), "getProperties");
+        sent[i] = probe_sent_bytes(rail.name);
+        sum += sent[i];
+    }
+    for (int i = 0; i < all.vdevs && sum > 64u << 20; i++) {
+        must(net_properties(&w->net, all.vdev[i], &rail), "getProperties");
+        double part = (double)sent[i] / (double)sum, fair = (double)rail.speed / all.speed;
+        note("%s speed %d: %.3f of all bytes, %.3f of all speed", rail.name, rail.speed, part,
+             fair);
+        CHECK(w->net.reference || (part > 0.8 * fair && part < 1.2 * fair),
+              "%s carries %.3f of the bytes with %.3f of the speed", rail.name, part, fair);
+    }
+}
+
 void case_rails(struct world *w)
 {
     struct plan plan;
@@ -75,11 +96,8 @@ void case_rails(struct world *w)
     plan_mix(w, &plan, w->o->transfers);
     pair_open(w, &p, dev);
     plan_run(w, &p, &plan);
-    for (int i = 0; i < w->devices; i++) {
-        struct net_props props;
-        must(net_properties(&w->net, i, &props), "getProperties");
-        note("%s speed %d: %llu KiB sent", props.name, props.speed,
-             (unsigned long long)probe_sent_bytes(props.name) / 1024);
+    if (w->roles & SENDER && dev >= w->devices) {
+        check_shares(w, dev);
     }
     pair_close(w, &p);
     plan_release(&plan);

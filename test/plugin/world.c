@@ -14,6 +14,9 @@ static void say(const char *format, va_list args)
     char line[1024];
     int n = snprintf(line, sizeof line, "# ");
     (void)vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    for (char *c = line; *c; c++) { // TAP is text, whatever a peer may have sent
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    }
     strcat(line, "\n");
     (void)!write(STDOUT_FILENO, line, strlen(line)); // in one piece; nobody is left to tell
 }
