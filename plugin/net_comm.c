@@ -12,7 +12,7 @@
 #include "transport/build_id.h"
 #include "transport/wait.h"
 
-#define DRAIN_ROOM   1   /* for the mark behind everything else in a queue that is stopped */
+#define DRAIN_ROOM   1   /* for the mark behind all sends of a queue pair that is stopped */
 #define STRIPE_ALIGN 128 /* NCCL's LL128 lines must not be torn between two stripes */
 
 int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails)
@@ -112,7 +112,7 @@ static int open_lane(struct net_comm *c, uint32_t index)
     gemmar_ib_qp_watch(d, &l->watch);
     l->depth = options.send_depth - DRAIN_ROOM;
     l->room = l->depth;
-    l->recv_depth = c->sends ? 0 : options.recv_depth - DRAIN_ROOM;
+    l->recv_depth = c->sends ? 0 : options.recv_depth;
     longest = d->port_attr.max_msg_sz > 0 ? d->port_attr.max_msg_sz : UINT32_MAX;
     l->longest = longest / STRIPE_ALIGN * STRIPE_ALIGN;
     gemmar_ib_qp_describe(d, l->qp, (index * 4099u + 17u) & 0xffffffu, &l->own);

@@ -68,10 +68,11 @@ struct net_lane {
     uint32_t room;                        /* work requests that its send queue still takes */
     uint32_t depth;                       /* of the send queue */
     uint32_t recv_depth;                  /* receives that are kept posted */
-    uint32_t draining;    /* marks of a stopped queue pair that have not come back */
-    uint32_t unsignalled; /* clear-to-sends posted since the last signalled one */
-    uint32_t used;        /* receives consumed since the last batch was posted */
-    uint64_t longest;     /* bytes of one work request, a multiple of 128 */
+    bool stopped;                         /* its queue pair is in ERR */
+    bool draining;                        /* and the mark behind its sends has not come back */
+    uint32_t unsignalled;                 /* clear-to-sends posted since the last signalled one */
+    uint32_t used;                        /* receives consumed since the last batch was posted */
+    uint64_t longest;                     /* bytes of one work request, a multiple of 128 */
     struct gemmar_wire_qp own, peer;
     struct gemmar_ib_qp_watch watch;
     uint64_t messages, bytes; /* counters */

@@ -92,23 +92,19 @@ void net_failover_open(struct net_comm *c)
 
 /* ---- Stopping a path ---- */
 
-/* The last entry of each stopped queue: when it has been flushed, so has everything before it. */
-static int post_marks(struct net_comm *c, struct net_lane *l)
+/* The last entry of a stopped send queue: when it has been flushed, so has everything before it.
+ * The receives are counted instead: not every device flushes what is posted to a stopped queue
+ * pair. */
+static int post_mark(struct net_comm *c, struct net_lane *l)
 {
-    uint64_t id = net_wr_id(NET_WORK_DRAIN, l->index, 0, 0);
-    struct ibv_send_wr *bad_send,
-        send = {.wr_id = id,
+    struct ibv_send_wr *bad,
+        send = {.wr_id = net_wr_id(NET_WORK_DRAIN, l->index, 0, 0),
                 .opcode = IBV_WR_RDMA_WRITE,
                 .send_flags = IBV_SEND_SIGNALED,
                 .wr.rdma = {.remote_addr = c->peer_words, .rkey = l->peer_words_rkey}};
-    struct ibv_recv_wr *bad_recv, recv = {.wr_id = id};
-    int rc = ibv_post_send(l->qp, &send, &bad_send);
+    int rc = ibv_post_send(l->qp, &send, &bad);
 
     l->draining = rc == 0;
-    if (rc == 0 && !c->sends) {
-        rc = ibv_post_recv(l->qp, &recv, &bad_recv);
-        l->draining += rc == 0;
-    }
     return rc;
 }
 
@@ -138,8 +134,9 @@ static void stop_path(struct net_comm *c, uint32_t path, const char *why)
     for (uint32_t i = path; i < c->lanes; i += c->paths) {
         int rc = gemmar_ib_qp_stop(d, c->lane[i].qp);
 
+        c->lane[i].stopped = true;
         if (rc == 0) {
-            rc = post_marks(c, &c->lane[i]);
+            rc = post_mark(c, &c->lane[i]);
         }
         if (rc != 0) {
             (void)net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR,
@@ -153,7 +150,9 @@ static void stop_path(struct net_comm *c, uint32_t path, const char *why)
 static bool drained(const struct net_comm *c)
 {
     for (uint32_t i = 0; i < c->lanes; i++) {
-        if (c->lane[i].draining != 0) {
+        const struct net_lane *l = &c->lane[i];
+
+        if (l->stopped && (l->draining || (!c->sends && l->used < l->recv_depth))) {
             return false;
         }
     }
@@ -173,28 +172,21 @@ static void flushed(struct net_comm *c, const struct ibv_wc *wc)
         request->lost = true;
         break;
     }
-    case NET_WORK_DRAIN:
-        l->draining--;
-        if (l->draining == 0) {
-            l->room = l->depth;
-            l->unsignalled = 0;
-            l->used = 0;
-        }
-        break;
+    case NET_WORK_DRAIN: l->draining = false; break;
+    case NET_WORK_RECV: l->used++; break;
     case NET_WORK_CTS:
     case NET_WORK_FLUSH:
-    case NET_WORK_RECV:
     case NET_WORK_PIECE:
-    case NET_WORK_TRIAL: break; /* receives and announcements are seen to as a whole */
+    case NET_WORK_TRIAL: break; /* announcements are repeated as a whole */
     }
 }
 
 /* Statuses of a path, as opposed to those of a mistake. */
 static bool is_of_path(enum ibv_wc_status status)
 {
-    return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR ||
-           status == IBV_WC_RESP_TIMEOUT_ERR || status == IBV_WC_FATAL_ERR ||
-           status == IBV_WC_GENERAL_ERR;
+    return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_LOC_QP_OP_ERR ||
+           status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RESP_TIMEOUT_ERR ||
+           status == IBV_WC_FATAL_ERR || status == IBV_WC_GENERAL_ERR;
 }
 
 bool net_failover_takes(struct net_comm *c, const struct ibv_wc *wc)
@@ -460,7 +452,8 @@ static int revive_reset(struct net_comm *c, uint32_t path)
         struct net_lane *l = &c->lane[i];
 
         rc = gemmar_ib_qp_restart(device_of(c, path), l->qp);
-        l->draining = 0;
+        l->stopped = false;
+        l->draining = false;
         l->room = l->depth;
         l->unsignalled = 0;
         l->used = 0;

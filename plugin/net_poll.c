@@ -63,8 +63,8 @@ static int arrived(struct net_recv *r, const struct ibv_wc *wc)
     struct net_request *request = &r->request[slot];
     struct net_lane *l = &r->base.lane[wc->wr_id >> 8 & 0xff];
 
-    if (++l->used == NET_RECV_BATCH) {
-        l->used = 0;
+    if (++l->used >= NET_RECV_BATCH && !l->stopped) {
+        l->used -= NET_RECV_BATCH;
         if (net_recv_post(r, l, NET_RECV_BATCH) != 0) {
             return net_comm_fail(&r->base, GEMMAR_NCCL_SYSTEM_ERROR, "receives cannot be posted");
         }
