@@ -3,8 +3,10 @@
 #include "plugin/net_device.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 static struct {
     unsigned users;
     bool probed;
+    bool merges; /* NCCL_IB_MERGE_NICS */
     int ports, count;
     struct net_device device[MAX_DEVICES];
 } table;
@@ -36,11 +39,33 @@ static void port_name(const struct gemmar_ib_device *d, char *out, size_t bytes)
     (void)snprintf(out, bytes, "%s:%d", d->name, d->port);
 }
 
+/* NCCL takes functions, and virtual functions where it is told to, that share a PCI path for one
+ * NIC. What is no such path is left alone. */
+static void merge_functions(char *path, bool virtual_functions)
+{
+    size_t n = strlen(path); /* ends in dddd:bb:dd.f */
+    char merged[sizeof(((struct net_device *)0)->pci_path)], real[PATH_MAX];
+
+    if (n < 7 || path[n - 2] != '.') {
+        return;
+    }
+    memcpy(merged, path, n + 1);
+    merged[n - 1] = '0';
+    if (virtual_functions) {
+        merged[n - 3] = '0';
+        merged[n - 4] = '0';
+    }
+    if (realpath(merged, real) != NULL && strcmp(real, merged) == 0) {
+        memcpy(path, merged, n + 1);
+    }
+}
+
 static void describe(const struct gemmar_ib_device *d, int index, struct net_device *out)
 {
     memset(out, 0, sizeof(*out));
     port_name(d, out->name, sizeof(out->name));
     memcpy(out->pci_path, d->pci_path, sizeof(out->pci_path));
+    merge_functions(out->pci_path, d->knobs->ib_merge_vfs != 0);
     out->guid = d->guid;
     out->port = d->port;
     out->speed_mbps = d->speed_mbps;
@@ -66,6 +91,7 @@ static int probe(const struct gemmar_logger *log)
         describe(&hold.core->devices[i], i, &table.device[i]);
     }
     table.count = table.ports;
+    table.merges = hold.core->knobs.ib_merge_nics != 0;
     table.probed = true;
     gemmar_core_release(&hold);
     return 0;
@@ -143,6 +169,9 @@ static const char *why_not(const struct gemmar_net_vprops_v12 *v)
 {
     if (v->ndevs < 1 || v->ndevs > GEMMAR_NET_VDEVICE_DEVICES) {
         return "between 1 and 8 members are possible";
+    }
+    if (v->ndevs > 1 && !table.merges) {
+        return "NCCL_IB_MERGE_NICS is 0";
     }
     for (int i = 0; i < v->ndevs; i++) {
         if (v->devs[i] < 0 || v->devs[i] >= table.ports) {

@@ -123,13 +123,14 @@ int net_comm_bad_completion(struct net_comm *c, const struct ibv_wc *wc)
 int net_comm_check(struct net_comm *c)
 {
     const struct gemmar_ib_verbs *verbs = c->rail[0].device->verbs;
+    bool returned = c->hold.core->knobs.ib_async_events != 0;
     uint64_t now = gemmar_now_ns(), event;
 
     if (now - c->checked_ns < CHECK_NS) {
         return c->failed;
     }
     c->checked_ns = now;
-    for (uint32_t i = 0; i < c->rails; i++) {
+    for (uint32_t i = 0; returned && i < c->rails; i++) {
         struct gemmar_ib_device *d = c->rail[i].device;
 
         event = gemmar_load_acquire(&d->fatal);
@@ -138,7 +139,7 @@ int net_comm_check(struct net_comm *c)
                                  verbs->event_type_str((enum ibv_event_type)(event - 1)));
         }
     }
-    event = gemmar_load_acquire(&c->qp_event);
+    event = returned ? gemmar_load_acquire(&c->qp_event) : 0;
     if ((event != 0 || c->flushed != 0) && !c->failover.possible) {
         return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "a queue pair was stopped: qp 0x%x: %s",
                              (uint32_t)(event >> 32),

@@ -56,44 +56,24 @@
       "1: the fabric may reorder packets; -2: on InfiniBand only")                                 \
     X(ib_ar_threshold, INT, "NCCL_IB_AR_THRESHOLD", "8192", -2, INT64_MAX / 2, "",                 \
       "bytes above which adaptive routing moves the completion to a write of its own; -2: 8192")   \
-    X(ib_use_inline, INT, "NCCL_IB_USE_INLINE", "0", 0, 1, "",                                     \
-      "1: clear-to-send messages travel inline")                                                   \
-    X(ib_prepost, INT, "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "-2", -2, 1, "",                   \
-      "1: post receives at connection time; -2, 0: when they are asked for")                       \
     X(ib_async_events, INT, "NCCL_IB_RETURN_ASYNC_EVENTS", "1", 0, 1, "",                          \
       "1: a fatal device event fails the calls, 0: it is only logged")                             \
     X(ib_merge_vfs, INT, "NCCL_IB_MERGE_VFS", "1", 0, 1, "",                                       \
       "1: virtual functions of one adapter count as its ports")                                    \
     X(ib_merge_nics, INT, "NCCL_IB_MERGE_NICS", "1", 0, 1, "",                                     \
       "1: NCCL may join devices into a virtual one")                                               \
-    X(ib_warn_rail_local, INT, "NCCL_IB_WARN_RAIL_LOCAL", "0", 0, 1, "",                           \
-      "1: warn when the two ends of a connection lack a rail in common")                           \
-    X(ib_data_direct, INT, "NCCL_IB_DATA_DIRECT", "1", 0, 2, "",                                   \
-      "data-direct link of an adapter: 0 no, 1 instead of the other link, 2 as well")              \
     X(gdr_flush_disable, INT, "NCCL_GDR_FLUSH_DISABLE", "0", 0, 1, "",                             \
       "1: no flush of what a device wrote into GPU memory")                                        \
-    X(net_force_flush, INT, "NCCL_NET_FORCE_FLUSH", "0", 0, 1, "",                                 \
-      "1: NCCL asks for a flush on every GPU")                                                     \
     X(port_failover, INT, "NCCL_IB_RESILIENCY_PORT_FAILOVER", "0", 0, 1, "",                       \
       "1: a failed port's traffic moves to another rail; unset: GEMMAR_NET_FAILOVER decides")      \
-    X(port_failover_attempts, INT, "NCCL_IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS", "1", 0, 1000,  \
-      "", "failovers that one message may see")                                                    \
     X(port_failover_delay_ms, INT, "NCCL_IB_RESILIENCY_PORT_FAILOVER_PROBE_DELAY", "10", 0,        \
       3600000, "", "ms before a sender asks which messages arrived")                               \
     X(port_recovery, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY", "0", 0, 1, "",                       \
       "1: traffic returns to a port that healed; unset: GEMMAR_NET_FAILOVER decides")              \
     X(port_recovery_start_ms, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_START_DELAY", "200", 0,       \
       3600000, "", "ms after a failure before its port is tried")                                  \
-    X(port_recovery_interval_ms, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL", \
-      "500", 0, 3600000, "", "ms between batches of trial messages")                               \
     X(port_recovery_batch, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE", "5", 1,   \
       10, "", "trial messages of a batch")                                                         \
-    X(port_recovery_sequence, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE",     \
-      "5", 1, 1000, "", "trial messages in a row that prove a port")                               \
-    X(port_recovery_alive_ms, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_TIMEOUT", "4000",   \
-      0, 3600000, "", "ms to wait for trial messages")                                             \
-    X(port_recovery_ack_ms, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT", "5000", 0,        \
-      3600000, "", "ms to wait for the answer to them")                                            \
     X(port_recovery_attempts, INT, "NCCL_IB_RESILIENCY_PORT_RECOVERY_ATTEMPTS_MAX", "5", 1, 1000,  \
       "", "trials before a port stays unused")                                                     \
     X(ibverbs_lib, TEXT, "NCCL_IBVERBS_LIB", "", 0, 0, "", "path of libibverbs")                   \
@@ -125,10 +105,6 @@
     X(tile_n, INT, "GEMMAR_TILE_N", "0", 0, 1024, "", "columns of a tile; 0: the plan's")          \
     X(chunk, INT, "GEMMAR_CHUNK", "0", 0, 1024, "", "tiles of a chunk; 0: the plan's")             \
     X(ctas, INT, "GEMMAR_CTAS", "0", 0, 1024, "", "threads or CTAs of a call; 0: the plan's")      \
-    X(max_ctas, INT, "GEMMAR_MAX_CTAS", "0", 0, 1024, "",                                          \
-      "most CTAs a call may take, so that others fit beside it; 0: no limit")                      \
-    X(deterministic, INT, "GEMMAR_DETERMINISTIC", "0", 0, 1, "",                                   \
-      "1: the same bits in every run, at the price of speed")                                      \
     X(stages, INT, "GEMMAR_STAGES", "0", 0, 64, "",                                                \
       "depth of the operand pipeline; 0: the plan's")                                              \
     X(check, INT, "GEMMAR_CHECK", "0", 0, 1, "",                                                   \

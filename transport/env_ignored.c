@@ -16,6 +16,17 @@ static const struct gemmar_ignored table[] = {
     {"NCCL_IB_SUBNET_PREFIX_LEN", "the device that NCCL chose is used"},
     {"NCCL_IB_CUDA_SUPPORT", "NCCL_NET_GDR_LEVEL has replaced it"},
     {"NCCL_IB_GDR_LEVEL", "NCCL_NET_GDR_LEVEL has replaced it"},
+    {"NCCL_IB_USE_INLINE", "what is short is always sent inline where the device can"},
+    {"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receives are always posted in advance"},
+    {"NCCL_IB_WARN_RAIL_LOCAL", "the device that NCCL chose is used"},
+    {"NCCL_IB_DATA_DIRECT", "mlx5's data-direct path is not used"},
+    {"NCCL_IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS", "a message may see any number of failovers"},
+    {"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL", "one batch of trials decides"},
+    {"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE", "one batch of trials decides"},
+    {"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_TIMEOUT",
+     "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT bound a trial"},
+    {"NCCL_IB_RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT",
+     "GEMMAR_TIMEOUT bounds what a peer does not answer"},
     {NULL, NULL},
 };
 
