@@ -17,6 +17,7 @@ const struct contract_case contract_cases[] = {
     {"capacity", case_capacity, BOTH, 0, 6, NULL},
     {"too-small", case_too_small, BOTH, 0, 6, "cuts the send to the receive's size"},
     {"rails", case_rails, BOTH, 0, 6, NULL},
+    {"uneven", case_uneven, BOTH, 0, 9, "takes its rail's number for the peer's"},
     {"memory", case_memory, ONE, 0, 6, NULL},
     {"dmabuf", case_dmabuf, ONE, 1, 6, NULL},
     {"threads", case_threads, ONE, 0, 6, NULL},

@@ -22,6 +22,7 @@ void case_optional(struct world *w);
 void case_capacity(struct world *w);
 void case_too_small(struct world *w);
 void case_rails(struct world *w);
+void case_uneven(struct world *w);
 void case_wrap16(struct world *w);
 void case_wrap24(struct world *w);
 void case_wrap31(struct world *w);

@@ -45,7 +45,8 @@ void plan_mix(struct world *w, struct plan *plan, unsigned transfers)
 
 int rails_open(struct world *w)
 {
-    int dev, devs[4] = {0, 1, 2, 3}, n = w->devices < 4 ? w->devices : 4;
+    int dev, devs[8] = {0, 1, 2, 3, 4, 5, 6, 7}, most = w->o->api < 12 ? 4 : 8;
+    int n = w->devices < most ? w->devices : most;
     if (w->o->api < 9 || n < 2) {
         return w->o->dev;
     }
@@ -101,6 +102,37 @@ void case_rails(struct world *w)
     }
     pair_close(w, &p);
     plan_release(&plan);
+}
+
+// The ends have different numbers of rails, or other ones.
+void case_uneven(struct world *w)
+{
+    static const struct {
+        int send[4], recv[4], senders, receivers;
+    } ends[] = {{{0}, {0, 1, 2, 3}, 1, 4},
+                {{0, 1, 2, 3}, {3}, 4, 1},
+                {{0, 1}, {1, 2, 3}, 2, 3},
+                {{3, 2, 1}, {0, 1}, 3, 2},
+                {{0, 1, 2, 3}, {3, 2, 1, 0}, 4, 4}};
+    if (w->devices < 4) {
+        skip(w, "fewer than four devices");
+    }
+    for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct plan plan;
+        struct pair p;
+        int from = ends[i].send[0], to = ends[i].recv[0];
+        if (ends[i].senders > 1) {
+            must(net_make_vdevice(&w->net, ends[i].senders, ends[i].send, &from), "makeVDevice");
+        }
+        if (ends[i].receivers > 1) {
+            must(net_make_vdevice(&w->net, ends[i].receivers, ends[i].recv, &to), "makeVDevice");
+        }
+        plan_mix(w, &plan, w->o->transfers / 10);
+        pair_open_on(w, &p, from, to);
+        plan_run(w, &p, &plan);
+        pair_close(w, &p);
+        plan_release(&plan);
+    }
 }
 
 static void wrap_at(struct world *w, const char *start)
