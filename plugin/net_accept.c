@@ -342,6 +342,9 @@ int gemmar_net_close_recv(void *recv)
     struct net_recv *r = recv;
 
     if (r != NULL) {
+        if (gemmar_core_is_ours(&r->base.hold) && r->base.failed == 0) {
+            net_comm_report(&r->base);
+        }
         net_comm_close(&r->base);
         free(r);
         net_devices_leave();

@@ -141,6 +141,7 @@ struct net_failover {
     struct net_note *inbox, *outbox;
     uint64_t peer_inbox; /* offset in the peer's words */
     struct net_path path[NET_MAX_RAILS];
+    uint64_t lost, revived, repeated; /* counters: paths, and messages sent again */
 };
 
 /* What both ends have. */
@@ -171,6 +172,7 @@ struct net_comm {
     /* A queue pair that the device reported in error: event type + 1, and its number in the upper
      * half. Writer: event thread, release. Reader: the thread of the data path, acquire. */
     uint64_t qp_event;
+    uint64_t received;    /* bytes */
     int failed;           /* enum gemmar_nccl_result of the first error, 0 while there is none */
     uint64_t completions; /* taken */
     uint64_t flushed;     /* completions that only say that an error came before */
@@ -220,6 +222,11 @@ int net_comm_connect(struct net_comm *comm, const struct net_wire_hello *peer, i
 
 /* Local ports of a device that exists, and queue pairs that this process wants per path. */
 int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails);
+
+/* ---- net_report.c ---- */
+
+/* At level info. */
+void net_comm_report(const struct net_comm *comm);
 
 /* ---- net_fault.c ---- */
 

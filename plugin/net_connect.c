@@ -315,6 +315,9 @@ int gemmar_net_close_send(void *send)
     struct net_send *s = send;
 
     if (s != NULL) {
+        if (gemmar_core_is_ours(&s->base.hold) && s->base.failed == 0) {
+            net_comm_report(&s->base);
+        }
         net_comm_close(&s->base);
         free(s);
         net_devices_leave();

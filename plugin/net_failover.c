@@ -115,6 +115,7 @@ static void stop_path(struct net_comm *c, uint32_t path, const char *why)
     uint64_t now = gemmar_now_ns();
 
     f->path[path].trials += f->path[path].state == NET_PATH_REVIVED;
+    f->lost += f->path[path].state == NET_PATH_LIVE;
     f->path[path].state = NET_PATH_DOWN;
     f->path[path].down_ns = now;
     f->path[path].answers = 0;
@@ -354,6 +355,7 @@ static int repeat(struct net_send *s)
             return rc;
         }
         request->lost = false;
+        s->base.failover.repeated++;
     }
     return 0;
 }
@@ -490,6 +492,7 @@ static void follow_revival(struct net_comm *c)
     for (uint32_t p = 0; p < c->paths; p++) {
         if (f->path[p].state == NET_PATH_REVIVED && (f->heard.down >> p & 1) == 0) {
             f->path[p].state = NET_PATH_LIVE;
+            f->revived++;
             f->tell = true;
             list_live(c);
         }
@@ -569,6 +572,7 @@ static void lead_revival(struct net_comm *c)
     } else if (f->path[p].state == NET_PATH_REVIVED && f->path[p].answers == 0) {
         f->path[p].state = NET_PATH_LIVE;
         f->path[p].trials = 0;
+        f->revived++;
         f->healing = NET_MAX_RAILS;
         f->tell = true;
         list_live(c);

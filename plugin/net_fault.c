@@ -42,6 +42,7 @@ int net_comm_fail(struct net_comm *c, int result, const char *format, ...)
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     gemmar_warn(&c->hold.log, "net: %s peer %s: %s", c->sends ? "to" : "from", c->peer_text, text);
+    net_comm_report(c);
     return result;
 }
 

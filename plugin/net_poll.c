@@ -48,6 +48,7 @@ static int part_done(struct net_recv *r, struct net_request *request, uint32_t p
                              (unsigned long long)bytes, (unsigned long long)request->bytes[part]);
     }
     request->bytes[part] = bytes;
+    r->base.received += bytes;
     request->done |= (uint8_t)(1u << part);
     request->pending--;
     if (request->event[part] != NULL) {
