@@ -307,6 +307,79 @@ START_TEST(delayed_queue_pair_is_passed_by_others)
 }
 END_TEST
 
+// Two queue pairs, and x's first request to y is held back for 500 ms.
+static void open_with_late_request(struct side *x, struct side *y, struct address *to_y,
+                                   const struct link_options *o)
+{
+    char rule[64];
+    harness_loop_open(x, y, NULL, o);
+    *to_y = harness_address(y);
+    (void)snprintf(rule, sizeof rule, "rule 'late us=500000 count=1 qp=%x'", y->qp->qp_num);
+    harness_ctl(rule);
+    harness_sleep_ms(300); // the rule is read by the progress thread
+    x->buf[0] = 7;
+    x->buf[1] = 8;
+}
+
+static void close_both(struct side *x, struct side *y)
+{
+    struct ibv_context *ctx = x->ctx;
+    harness_side_close(x);
+    harness_side_close(y);
+    ck_assert_int_eq(ibv_close_device(ctx), 0);
+}
+
+START_TEST(late_request_comes_after_its_sender_gave_up)
+{
+    struct side x, y;
+    struct address to_y;
+    open_with_late_request(&x, &y, &to_y, &quick);
+    uint64_t begin = harness_ms();
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_y, 0), 0);
+    (void)harness_expect(&x, IBV_WC_RETRY_EXC_ERR, 1);
+    ck_assert_uint_eq(__atomic_load_n(y.buf, __ATOMIC_ACQUIRE), 0);
+    while (__atomic_load_n(y.buf, __ATOMIC_ACQUIRE) != 7) {
+        ck_assert_msg(harness_ms() - begin < DEADLINE_MS, "it never came");
+        harness_sleep_ms(1);
+    }
+    ck_assert_msg(harness_ms() - begin >= 450, "it came too early");
+    close_both(&x, &y);
+}
+END_TEST
+
+START_TEST(late_request_to_a_stopped_queue_pair_is_lost)
+{
+    struct side x, y;
+    struct address to_y;
+    struct ibv_qp_attr stop = {.qp_state = IBV_QPS_ERR};
+    open_with_late_request(&x, &y, &to_y, &quick);
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_y, 0), 0);
+    (void)harness_expect(&x, IBV_WC_RETRY_EXC_ERR, 1);
+    ck_assert_int_eq(ibv_modify_qp(y.qp, &stop, IBV_QP_STATE), 0);
+    harness_sleep_ms(700);
+    ck_assert_uint_eq(__atomic_load_n(y.buf, __ATOMIC_ACQUIRE), 0);
+    close_both(&x, &y);
+}
+END_TEST
+
+START_TEST(what_follows_a_late_request_waits_behind_it)
+{
+    struct side x, y;
+    struct address to_y;
+    open_with_late_request(&x, &y, &to_y, &patient);
+    struct address to_x = harness_address(&x);
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 1, 0, 1, &to_y, 0), 0);
+    ck_assert_int_eq(harness_post_send(&x, IBV_WR_RDMA_WRITE, 2, 1, 1, &to_y, 0), 0);
+    ck_assert_int_eq(harness_post_send(&y, IBV_WR_RDMA_WRITE, 3, 8, 8, &to_x, 16), 0);
+    (void)harness_expect(&y, IBV_WC_SUCCESS, 3);
+    ck_assert_uint_eq(__atomic_load_n(y.buf, __ATOMIC_ACQUIRE), 0);
+    (void)harness_expect(&x, IBV_WC_SUCCESS, 1);
+    (void)harness_expect(&x, IBV_WC_SUCCESS, 2);
+    ck_assert_uint_eq(__atomic_load_n(y.buf, __ATOMIC_ACQUIRE), 8);
+    close_both(&x, &y);
+}
+END_TEST
+
 START_TEST(third_completion_fails_as_told)
 {
     ck_assert_int_eq(setenv("SOFTHCA_FAULTS", "complete nth=3 status=12 node=near", 1), 0);
@@ -445,6 +518,9 @@ int main(void)
     tcase_add_test(t, lost_messages_are_repeated_and_executed_once);
     tcase_add_test(t, repeated_reads_do_not_use_up_the_readers_window);
     tcase_add_test(t, delayed_queue_pair_is_passed_by_others);
+    tcase_add_test(t, late_request_comes_after_its_sender_gave_up);
+    tcase_add_test(t, late_request_to_a_stopped_queue_pair_is_lost);
+    tcase_add_test(t, what_follows_a_late_request_waits_behind_it);
     tcase_add_test(t, third_completion_fails_as_told);
     tcase_add_test(t, nth_call_fails_as_told);
     tcase_add_test(t, exit_in_the_middle_of_traffic_is_clean);

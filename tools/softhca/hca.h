@@ -234,6 +234,9 @@ struct softhca_qp {
     struct softhca_qp *live_prev, *live_next; // queue pairs with work; under hca.lock
     uint32_t live;
     uint64_t tx_bytes, tx_msgs;
+
+    uint32_t late_count; // requests to it that a fault rule holds back; under hca.lock
+    uint64_t late_ns;    // until when
 };
 
 struct softhca_peer {
@@ -292,6 +295,8 @@ struct softhca_hca {
     uint64_t port_free_ns[SOFTHCA_PORTS_PER_NODE]; // NIC model: when the port can send again
     struct softhca_pull pulls[SOFTHCA_CUDA_MARKS]; // oldest at pull_head; all under lock
     uint64_t pull_head, pull_tail;
+    struct softhca_late *late, *late_last; // requests that a fault rule holds back, oldest first
+    uint64_t late_bytes;
     struct softhca_import imports[SOFTHCA_MAX_EXPORTS];
 };
 
@@ -344,6 +349,16 @@ void softhca_pull_defer(struct softhca_qp *qp, const struct softhca_cqe *cqe);
 int softhca_pull_poll(void);
 // Wait for all copies, and complete what waited for them.
 void softhca_pull_finish(void);
+
+// Requests that a fault rule holds back (late.c); under hca.lock.
+// 1 when the packet is kept, or lost, and so is not to be delivered now.
+int softhca_late_takes(struct softhca_hca *h, struct softhca_qp *qp,
+                       const struct softhca_packet *p);
+// Deliver what is due. 1 when there was something.
+int softhca_late_step(struct softhca_hca *h);
+void softhca_late_forget(struct softhca_hca *h);
+// A packet that is here now, to its queue pair if that still takes it. -EAGAIN as below.
+int softhca_deliver(struct softhca_hca *h, const struct softhca_packet *p);
 
 // Completions and events; progress thread or control call, under hca.lock.
 void softhca_cq_push(struct softhca_cq *cq, const struct softhca_cqe *e);

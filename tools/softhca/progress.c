@@ -151,14 +151,24 @@ static void read_epoch(struct softhca_hca *h)
     softhca_ports_report();
 }
 
-static int deliver(struct softhca_hca *h, const struct softhca_packet *p)
+// The queue pair that a packet is for, or NULL: as on a wire, not for anybody here.
+static struct softhca_qp *addressee(const struct softhca_hca *h, const struct softhca_packet *p)
 {
-    int err = 0;
     struct softhca_qp *qp = h->qps[SOFTHCA_QP_INDEX(p->dst_qpn)];
     if (!qp || qp->ex.qp_base.qp_num != p->dst_qpn || qp->lid != p->dst_lid ||
         qp->dlid != p->src_lid || qp->attr.dest_qp_num != p->src_qpn ||
         SOFTHCA_LOAD_ACQUIRE(&softhca_fabric_port(h->member.fabric, qp->lid)->down)) {
-        return 0; // as on a wire: not for anybody here
+        return NULL;
+    }
+    return qp;
+}
+
+int softhca_deliver(struct softhca_hca *h, const struct softhca_packet *p)
+{
+    int err = 0;
+    struct softhca_qp *qp = addressee(h, p);
+    if (!qp) {
+        return 0;
     }
     softhca_sync_with_peers();
     if (p->kind <= SOFTHCA_FETCH_ADD) {
@@ -168,6 +178,16 @@ static int deliver(struct softhca_hca *h, const struct softhca_packet *p)
     }
     softhca_qp_make_live(qp);
     return err;
+}
+
+// From the ring: to the queue pair, or to those that come late.
+static int arrive(struct softhca_hca *h, const struct softhca_packet *p)
+{
+    struct softhca_qp *qp = addressee(h, p);
+    if (qp && softhca_late_takes(h, qp, p)) {
+        return 0;
+    }
+    return softhca_deliver(h, p);
 }
 
 static int drain(struct softhca_hca *h, struct softhca_ring *in)
@@ -183,7 +203,7 @@ static int drain(struct softhca_hca *h, struct softhca_ring *in)
                 break;
             }
         }
-        if (deliver(h, p)) {
+        if (arrive(h, p)) {
             break; // after copies that are under way
         }
         if (softhca_ring_pop(in, p)) {
@@ -228,6 +248,7 @@ static int pass(struct softhca_hca *h)
         return 0;
     }
     did |= softhca_pull_poll();
+    did |= softhca_late_step(h);
     for (uint32_t i = 0; i < h->in_count; i++) {
         did |= drain(h, &h->peers[h->in_list[i]].in);
     }
@@ -330,4 +351,5 @@ void softhca_progress_stop(void)
     softhca_unlock(); // it may wait for the lock
     (void)pthread_join(thread, NULL);
     softhca_lock();
+    softhca_late_forget(h);
 }
