@@ -47,6 +47,11 @@ static int part_done(struct net_recv *r, struct net_request *request, uint32_t p
                              "%llu bytes came for a receive of %llu bytes",
                              (unsigned long long)bytes, (unsigned long long)request->bytes[part]);
     }
+    if ((request->done >> part & 1) != 0) {
+        return net_comm_fail(&r->base, GEMMAR_NCCL_INTERNAL_ERROR,
+                             "a message came twice for part %u of receive %llu", part,
+                             (unsigned long long)request->sequence);
+    }
     request->bytes[part] = bytes;
     r->base.received += bytes;
     request->done |= (uint8_t)(1u << part);
