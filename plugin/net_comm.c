@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of a connection: its rails, words, completion queues and queue pairs.
 #include "plugin/net_comm.h"
+#include "plugin/net_hello.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ static void depths(const struct net_comm *c, const struct gemmar_ib_device *d, u
     uint32_t most = d->attr.max_qp_wr > 0 ? (uint32_t)d->attr.max_qp_wr : UINT32_MAX;
 
     most = least(most, entries / 2);
-    *send = least(c->sends ? NET_SEND_DEPTH : 4 * NET_SLOTS, most);
+    *send = least((c->sends ? NET_SEND_DEPTH : 4 * NET_SLOTS) + DRAIN_ROOM, most);
     *recv = c->sends ? 1 : least(NET_RECV_DEPTH, most);
 }
 
@@ -202,8 +203,8 @@ int net_comm_connect(struct net_comm *c, const struct net_wire_hello *peer, int 
         c->head = peer->first;
     }
     for (uint32_t i = 0; i < c->peer_rails; i++) {
-        memcpy(c->peer_device[i], peer->rail[i].device, sizeof(c->peer_device[i]));
-        c->peer_device[i][sizeof(c->peer_device[i]) - 1] = '\0';
+        net_hello_text(c->peer_device[i], sizeof(c->peer_device[i]), peer->rail[i].device,
+                       sizeof(peer->rail[i].device));
     }
     for (uint32_t i = 0; i < c->lanes; i++) {
         struct net_lane *l = &c->lane[i];

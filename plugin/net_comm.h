@@ -19,7 +19,7 @@
 #include "transport/order.h"
 #include "transport/socket.h"
 
-#define NET_SEND_DEPTH   512 /* work requests; 256 messages of two */
+#define NET_SEND_DEPTH   768 /* work requests: 256 messages of data, size and immediate */
 #define NET_RECV_DEPTH   288 /* one per receive under way, a batch that is not posted again yet */
 #define NET_RECV_BATCH   32
 #define NET_INLINE_BYTES 64 /* a clear-to-send */

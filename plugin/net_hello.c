@@ -15,16 +15,27 @@ static void own_build(char *out, size_t bytes)
            sizeof(GEMMAR_BUILD_ID) - 1 < bytes ? sizeof(GEMMAR_BUILD_ID) - 1 : bytes);
 }
 
+void net_hello_text(char *out, size_t bytes, const char *text, size_t text_bytes)
+{
+    size_t n = 0;
+
+    for (; n + 1 < bytes && n < text_bytes && text[n] != '\0'; n++) {
+        out[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
+    }
+    out[n] = '\0';
+}
+
 static bool same_build(const char *theirs, size_t bytes, char *why, size_t why_bytes)
 {
-    char mine[32];
+    char mine[32], shown[33];
 
     own_build(mine, sizeof(mine));
     if (memcmp(mine, theirs, bytes) == 0) {
         return true;
     }
-    (void)snprintf(why, why_bytes, "it is of build %.*s, this is %.*s: use one build everywhere",
-                   (int)bytes, theirs, (int)sizeof(mine), mine);
+    net_hello_text(shown, sizeof(shown), theirs, bytes);
+    (void)snprintf(why, why_bytes, "it is of build %s, this is %.*s: use one build everywhere",
+                   shown, (int)sizeof(mine), mine);
     return false;
 }
 
@@ -100,6 +111,8 @@ int net_handle_check(const struct net_handle *h, struct gemmar_socket_address *o
 int net_hello_check(const struct net_wire_hello *h, enum net_wire_end from, char *why,
                     size_t why_bytes)
 {
+    char text[sizeof(h->text) + 1];
+
     if (h->magic != NET_WIRE_MAGIC) {
         (void)snprintf(why, why_bytes, "it is not this plugin (it began with 0x%llx)",
                        (unsigned long long)h->magic);
@@ -114,7 +127,8 @@ int net_hello_check(const struct net_wire_hello *h, enum net_wire_end from, char
         return -EPROTO;
     }
     if (h->status != 0) {
-        (void)snprintf(why, why_bytes, "it refused: %.*s", (int)sizeof(h->text), h->text);
+        net_hello_text(text, sizeof(text), h->text, sizeof(h->text));
+        (void)snprintf(why, why_bytes, "it refused: %s", text);
         return -EPROTO;
     }
     if (h->end != (uint32_t)from || h->rails == 0 || h->rails > NET_MAX_RAILS || h->lanes == 0 ||

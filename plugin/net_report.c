@@ -38,8 +38,9 @@ void net_comm_report(const struct net_comm *c)
         }
     }
     gemmar_info(&c->hold.log,
-                "net: %s peer %s: %" PRIu64 " messages, %" PRIu64 " bytes over %u queue pairs; %" PRIu64
-                " paths lost, %" PRIu64 " taken back, %" PRIu64 " messages sent again",
-                c->sends ? "to" : "from", c->peer_text, messages, bytes, c->lanes,
-                c->failover.lost, c->failover.revived, c->failover.repeated);
+                "net: %s peer %s: %" PRIu64 " messages, %" PRIu64
+                " bytes over %u queue pairs; %" PRIu64 " paths lost, %" PRIu64
+                " taken back, %" PRIu64 " messages sent again",
+                c->sends ? "to" : "from", c->peer_text, messages, bytes, c->lanes, c->failover.lost,
+                c->failover.revived, c->failover.repeated);
 }

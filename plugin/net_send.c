@@ -327,8 +327,8 @@ int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle
     }
     m.request->pending = 0;
     rc = post_message(s, &m);
-    if (rc != 0) {
-        return rc == -EAGAIN ? GEMMAR_NCCL_SUCCESS : rc;
+    if (rc != 0) { /* without room: make some, for callers that send again before they test */
+        return rc == -EAGAIN ? net_comm_poll(&s->base) : rc;
     }
     m.request->state = NET_REQUEST_SEND;
     m.request->parts = 1;
