@@ -2,6 +2,8 @@
 // Results and their sentences.
 #include "kernels/error.h"
 
+#include "transport/build_id.h"
+
 #include <errno.h>
 #include <stdio.h>
 
@@ -80,4 +82,9 @@ gemmarResult_t gemmarGetVersion(int *version)
     }
     *version = GEMMAR_VERSION;
     return gemmarSuccess;
+}
+
+const char *gemmarGetBuildId(void)
+{
+    return gemmar_build_id;
 }

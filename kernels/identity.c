@@ -7,10 +7,7 @@
 #include <string.h>
 
 #include "kernels/communicator.h"
-
-#ifndef GEMMAR_BUILD_ID
-#error "the build defines GEMMAR_BUILD_ID"
-#endif
+#include "transport/build_id.h"
 
 struct hello {
     uint32_t rank;
@@ -31,7 +28,7 @@ static struct hello make_hello(const struct gemmarComm *comm)
     memset(&hello, 0, sizeof(hello));
     hello.rank = comm->place.rank;
     hello.ranks = comm->place.ranks;
-    (void)snprintf(hello.build, sizeof(hello.build), "%s", GEMMAR_BUILD_ID);
+    (void)snprintf(hello.build, sizeof(hello.build), "%s", gemmar_build_id);
     (void)snprintf(hello.node, sizeof(hello.node), "%s", comm->settings.node);
 #define COPY(member, name) hello.agreed.member = comm->settings.member;
     GEMMAR_SETTINGS_AGREED(COPY)

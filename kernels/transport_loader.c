@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the transport's function table.
 #include "kernels/transport_loader.h"
+#include "transport/build_id.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifndef GEMMAR_BUILD_ID
-#error "the build defines GEMMAR_BUILD_ID"
-#endif
 
 static const char marker; /* an address inside this library */
 
@@ -86,9 +83,9 @@ static gemmarResult_t check_table(const struct gemmar_transport_table *table,
                                 GEMMAR_TRANSPORT_SONAME, table->version, table->size,
                                 GEMMAR_TRANSPORT_VERSION, sizeof(*table));
     }
-    if (strcmp(table->build_id, GEMMAR_BUILD_ID) != 0) {
+    if (strcmp(table->build_id, gemmar_build_id) != 0) {
         return gemmar_error_set(error, gemmarSystemError, "%s is of build %s, libgemmar of %s",
-                                GEMMAR_TRANSPORT_SONAME, table->build_id, GEMMAR_BUILD_ID);
+                                GEMMAR_TRANSPORT_SONAME, table->build_id, gemmar_build_id);
     }
     return gemmarSuccess;
 }

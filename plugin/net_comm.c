@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "transport/build_id.h"
+#include "plugin/net_hello.h"
 #include "transport/wait.h"
 
 #define DRAIN_ROOM   1   /* for the mark behind all sends of a queue pair that is stopped */
@@ -160,7 +160,7 @@ void net_comm_describe(const struct net_comm *c, struct net_wire_hello *out)
     out->magic = NET_WIRE_MAGIC;
     out->version = NET_WIRE_VERSION;
     out->bytes = sizeof(*out);
-    (void)strncpy(out->build, GEMMAR_BUILD_ID, sizeof(out->build)); /* zero padded, may be full */
+    net_hello_build(out->build, sizeof(out->build));
     out->end = c->sends ? NET_WIRE_CONNECT : NET_WIRE_ACCEPT;
     out->rails = c->rails;
     out->lanes = c->lanes;

@@ -48,7 +48,7 @@ static void say_hello(struct net_context *context)
                                      d.ethernet ? "RoCE" : "IB", d.dmabuf ? " dma-buf" : "");
         }
     }
-    gemmar_info(&context->log, "gemmar %s: network API v%d, %d devices:%s", GEMMAR_BUILD_ID,
+    gemmar_info(&context->log, "gemmar %s: network API v%d, %d devices:%s", gemmar_build_id,
                 context->version, count, list);
 }
 

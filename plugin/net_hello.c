@@ -8,11 +8,10 @@
 
 #include "transport/build_id.h"
 
-static void own_build(char *out, size_t bytes)
+void net_hello_build(char *out, size_t bytes)
 {
     memset(out, 0, bytes);
-    memcpy(out, GEMMAR_BUILD_ID,
-           sizeof(GEMMAR_BUILD_ID) - 1 < bytes ? sizeof(GEMMAR_BUILD_ID) - 1 : bytes);
+    memcpy(out, gemmar_build_id, strnlen(gemmar_build_id, bytes));
 }
 
 void net_hello_text(char *out, size_t bytes, const char *text, size_t text_bytes)
@@ -29,7 +28,7 @@ static bool same_build(const char *theirs, size_t bytes, char *why, size_t why_b
 {
     char mine[32], shown[33];
 
-    own_build(mine, sizeof(mine));
+    net_hello_build(mine, sizeof(mine));
     if (memcmp(mine, theirs, bytes) == 0) {
         return true;
     }
@@ -58,7 +57,7 @@ void net_handle_fill(struct net_handle *out, const struct gemmar_socket_address 
         out->scope = address->in6.sin6_scope_id;
         memcpy(out->address, &address->in6.sin6_addr, 16);
     }
-    own_build(out->build, sizeof(out->build));
+    net_hello_build(out->build, sizeof(out->build));
 }
 
 static int handle_address(const struct net_handle *h, struct gemmar_socket_address *out)

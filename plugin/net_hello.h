@@ -16,6 +16,9 @@ int net_handle_check(const struct net_handle *handle, struct gemmar_socket_addre
  */
 void net_hello_text(char *out, size_t bytes, const char *text, size_t text_bytes);
 
+/* This build, zero padded; it may fill all of `out`. */
+void net_hello_build(char *out, size_t bytes);
+
 /* Is it ours, of this build, from the other end, and of sane counts? 0; -EBADMSG: not from this
  * plugin at all; -EPROTO: from this plugin and not acceptable. The reason in `why`. */
 int net_hello_check(const struct net_wire_hello *hello, enum net_wire_end from, char *why,

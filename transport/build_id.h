@@ -3,9 +3,7 @@
 #ifndef GEMMAR_TRANSPORT_BUILD_ID_H
 #define GEMMAR_TRANSPORT_BUILD_ID_H
 
-/* Set by the build to version and commit. */
-#ifndef GEMMAR_BUILD_ID
-#define GEMMAR_BUILD_ID "gemmar 0.1.0"
-#endif
+/* Version and commit, "0.1.0+0123456789ab". */
+extern const char gemmar_build_id[];
 
 #endif

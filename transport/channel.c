@@ -336,7 +336,7 @@ int gemmar_channel_blob(struct gemmar_channel *c, uint32_t peer, void *out_blob)
     b.magic = GEMMAR_WIRE_MAGIC;
     b.version = GEMMAR_WIRE_VERSION;
     b.bytes = sizeof(b);
-    (void)snprintf(b.build, sizeof(b.build), "%s", GEMMAR_BUILD_ID);
+    (void)snprintf(b.build, sizeof(b.build), "%s", gemmar_build_id);
     b.rank = c->rank;
     b.to = p->rank;
     b.signal = c->signal;
@@ -377,7 +377,7 @@ static const char *blob_fault(const struct gemmar_channel *c, uint32_t peer,
     }
     if (b->version != GEMMAR_WIRE_VERSION || b->bytes != sizeof(*b) ||
         memchr(b->build, '\0', sizeof(b->build)) == NULL ||
-        strcmp(b->build, GEMMAR_BUILD_ID) != 0) {
+        strcmp(b->build, gemmar_build_id) != 0) {
         return "it is of another build; all ranks need the same version of the library";
     }
     if (b->rank != p->rank || b->to != c->rank) {

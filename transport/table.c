@@ -114,7 +114,7 @@ static void channel_counters(struct gemmar_channel *c, struct gemmar_channel_cou
 __attribute__((visibility("default"))) const struct gemmar_transport_table gemmarTransport_v1 = {
     .size = sizeof(struct gemmar_transport_table),
     .version = GEMMAR_TRANSPORT_VERSION,
-    .build_id = GEMMAR_BUILD_ID,
+    .build_id = gemmar_build_id,
     .acquire = acquire,
     .release = release,
     .device_count = device_count,

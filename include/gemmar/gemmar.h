@@ -126,6 +126,10 @@ typedef struct {
 /* The library's version, GEMMAR_VERSION of its build. Errors: InvalidArgument. */
 GEMMAR_API gemmarResult_t gemmarGetVersion(int *version);
 
+/* Version and commit of this build, "0.1.0+0123456789ab": a constant. The transport library and the
+ * libgemmar of all ranks must have the same one; a communicator is refused otherwise. */
+GEMMAR_API const char *gemmarGetBuildId(void);
+
 /* A constant text for a result code. */
 GEMMAR_API const char *gemmarGetErrorString(gemmarResult_t result);
 

@@ -2,13 +2,10 @@
 // Sections "libraries" and "nccl": the two libraries of gemmar, NCCL, and what they make of each
 // other.
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gemmar/transport.h"
@@ -91,25 +88,13 @@ static bool find_plugin(const struct gemmar_info *d, struct plugin *out)
     return true;
 }
 
-/* libgemmar exports no build id; it holds the text, because it compares it with the plugin's. */
-static bool file_holds(const char *path, const char *text)
+/* What libgemmar says of itself; "" from one that is too old to say it. */
+static const char *build_of(void *handle)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    bool have = false;
+    const char *(*get)(void);
 
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0) {
-        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-
-        if (map != MAP_FAILED) {
-            have = memmem(map, (size_t)st.st_size, text, strlen(text) + 1) != NULL;
-            (void)munmap(map, (size_t)st.st_size); /* ours, so it cannot fail */
-        }
-    }
-    if (fd >= 0) {
-        (void)close(fd); /* it was only read */
-    }
-    return have;
+    *(void **)&get = dlsym(handle, "gemmarGetBuildId");
+    return get != NULL ? get() : "";
 }
 
 static void tell_plugin(struct gemmar_info *d, const struct plugin *p)
@@ -136,10 +121,10 @@ static void tell_plugin(struct gemmar_info *d, const struct plugin *p)
                             "path into NCCL_NET_PLUGIN",
                             "NCCL will not find %s by its name", p->path);
     }
-    if (strcmp(p->build, GEMMAR_BUILD_ID) != 0) {
+    if (strcmp(p->build, gemmar_build_id) != 0) {
         gemmar_info_problem(r, false, "install program and libraries of one build",
                             "%s is of build '%s', this program of '%s'", p->path, p->build,
-                            GEMMAR_BUILD_ID);
+                            gemmar_build_id);
     }
 }
 
@@ -148,6 +133,7 @@ static void tell_libgemmar(struct gemmar_info *d, const struct plugin *p)
     struct gemmar_info_report *r = &d->report;
     void *handle = dlopen("libgemmar.so.0", RTLD_LAZY | RTLD_LOCAL);
     char path[PATH_MAX];
+    const char *build;
     bool same;
 
     if (handle == NULL) {
@@ -160,11 +146,13 @@ static void tell_libgemmar(struct gemmar_info *d, const struct plugin *p)
     }
     path_of(handle, path, sizeof(path));
     gemmar_info_text(r, "libgemmar", "%s", path);
-    same = p->handle != NULL && p->build[0] != '\0' && file_holds(path, p->build);
+    build = build_of(handle);
+    gemmar_info_text(r, "libgemmar_build", "%s", build);
+    same = p->handle != NULL && build[0] != '\0' && strcmp(build, p->build) == 0;
     gemmar_info_flag(r, "one_build", same);
     if (!same && p->handle != NULL) {
         gemmar_info_problem(r, false, "install both libraries of one build",
-                            "%s is not of the plugin's build '%s'", path, p->build);
+                            "%s is of build '%s', the plugin of '%s'", path, build, p->build);
     }
 }
 
@@ -287,7 +275,7 @@ void gemmar_info_libraries(struct gemmar_info *d)
     struct plugin plugin;
 
     gemmar_info_section(r, "libraries", "Libraries of gemmar");
-    gemmar_info_text(r, "this_build", "%s", GEMMAR_BUILD_ID);
+    gemmar_info_text(r, "this_build", "%s", gemmar_build_id);
     if (find_plugin(d, &plugin)) {
         tell_plugin(d, &plugin);
     } else {

@@ -57,7 +57,7 @@ static int parse(int argc, char **argv, struct options *o)
         case 'n': o->nccl = optarg; break;
         case 'r': o->root = optarg; break;
         case 'h': return fputs(usage, stdout) < 0 ? BROKEN : USABLE;
-        case 'v': return printf("gemmar_info %s\n", GEMMAR_BUILD_ID) < 0 ? BROKEN : USABLE;
+        case 'v': return printf("gemmar_info %s\n", gemmar_build_id) < 0 ? BROKEN : USABLE;
         default: (void)fputs(usage, stderr); return USAGE;
         }
     }

@@ -16,19 +16,17 @@
 #include "tools/gemmar_perf/report.h"
 #include "tools/gemmar_perf/say.h"
 #include "tools/gemmar_perf/session.h"
+#include "transport/build_id.h"
 
 static void print_head(const struct gemmar_perf_session *s)
 {
     const struct gemmar_perf_options *o = s->o;
     char device[1024] = "none: one node";
-    int version = 0;
 
-    (void)gemmarGetVersion(&version); /* cannot fail with a valid pointer */
     if (s->nodes > 1) {
         gemmar_perf_device_describe(device, sizeof(device));
     }
-    (void)printf("# gemmar_perf %d.%d.%d, libgemmar %d.%d.%d\n", GEMMAR_MAJOR, GEMMAR_MINOR,
-                 GEMMAR_PATCH, version / 10000, version / 100 % 100, version % 100);
+    (void)printf("# gemmar_perf %s, libgemmar %s\n", gemmar_build_id, gemmarGetBuildId());
     (void)printf("# %u nodes x %u ranks, device cpu, verbs %s\n", s->nodes, s->ranks_per_node,
                  device);
     (void)printf("# %s\n", s->machine);

@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "gemmar_perf_commit.h"
+#include "gemmar_commit.h"
 
 static double output_bytes(const struct gemmar_perf_result *r)
 {
@@ -140,7 +140,7 @@ int gemmar_perf_report_json(FILE *out, const struct gemmar_perf_result *r, const
 
 const char *gemmar_perf_commit(void)
 {
-    return GEMMAR_PERF_COMMIT;
+    return GEMMAR_COMMIT;
 }
 
 void gemmar_perf_machine(char *text, size_t bytes)

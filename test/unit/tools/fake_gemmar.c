@@ -33,6 +33,11 @@ gemmarResult_t gemmarGetVersion(int *version)
     return gemmarSuccess;
 }
 
+const char *gemmarGetBuildId(void)
+{
+    return "fake";
+}
+
 const char *gemmarGetErrorString(gemmarResult_t result)
 {
     return result == gemmarSuccess           ? "success"
