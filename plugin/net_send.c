@@ -54,73 +54,101 @@ static void take(struct net_send *s, const struct net_cts *group, uint32_t part)
     }
 }
 
-/* Work requests of one stripe in s->wr. Returns their number. */
-static uint32_t build(struct net_send *s, const struct message *m, const struct net_lane *l,
-                      uint64_t offset, uint64_t bytes, uint32_t stripes, bool with_size)
+/* A stripe of a message: where it lies, how many there are. */
+struct stripe {
+    uint64_t offset, bytes;
+    uint32_t count;
+    bool with_size; /* the message's size goes ahead of the immediate */
+};
+
+static void set(struct net_send *s, uint32_t n, uint64_t from, uint64_t bytes, uint32_t lkey)
 {
-    uint32_t n = 0, rkey = m->cts->rkey[l->peer_rail];
-    bool apart = with_size || bytes > s->adaptive || bytes > l->longest;
-    uint64_t address = m->cts->address;
-    uint32_t imm;
-
-    while (apart && bytes > 0) {
-        uint64_t piece = bytes < l->longest ? bytes : l->longest;
-
-        s->sge[n] = (struct ibv_sge){
-            .addr = m->data + offset, .length = (uint32_t)piece, .lkey = m->mr->lkey[l->rail]};
-        s->wr[n].num_sge = 1;
-        s->wr[n].opcode = IBV_WR_RDMA_WRITE;
-        s->wr[n].send_flags = 0;
-        s->wr[n].wr.rdma.remote_addr = address + offset;
-        s->wr[n].wr.rdma.rkey = rkey;
-        offset += piece;
-        bytes -= piece;
-        n++;
-    }
-    if (with_size) {
-        uint64_t slot = m->sequence % NET_SLOTS;
-
-        s->words->bytes[slot][m->part] = m->bytes;
-        s->sge[n] = (struct ibv_sge){.addr = (uintptr_t)&s->words->bytes[slot][m->part],
-                                     .length = sizeof(uint64_t),
-                                     .lkey = l->words_lkey};
-        s->wr[n].num_sge = 1;
-        s->wr[n].opcode = IBV_WR_RDMA_WRITE;
-        s->wr[n].send_flags = l->inline_bytes >= sizeof(uint64_t) ? IBV_SEND_INLINE : 0;
-        s->wr[n].wr.rdma.remote_addr =
-            s->base.peer_words + offsetof(struct net_recv_words, bytes[slot][m->part]);
-        s->wr[n].wr.rdma.rkey = l->peer_words_rkey;
-        n++;
-    }
-    imm = stripes > 1 || m->bytes > NET_IMM_SHORT_BYTES
-              ? net_imm_striped(m->sequence, m->part, stripes)
-              : net_imm_short(m->sequence, m->part, (uint32_t)m->bytes);
-    s->sge[n] = (struct ibv_sge){.addr = m->data + offset,
-                                 .length = (uint32_t)bytes,
-                                 .lkey = bytes > 0 ? m->mr->lkey[l->rail] : 0};
+    s->sge[n] = (struct ibv_sge){.addr = from, .length = (uint32_t)bytes, .lkey = lkey};
     s->wr[n].num_sge = bytes > 0; /* some providers take a length of 0 for 2^31 */
-    s->wr[n].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    s->wr[n].send_flags = IBV_SEND_SIGNALED;
-    if (bytes > 0 && bytes <= l->inline_bytes && m->mr->type == GEMMAR_NET_PTR_HOST) {
-        s->wr[n].send_flags |= IBV_SEND_INLINE;
+    s->wr[n].opcode = IBV_WR_RDMA_WRITE;
+    s->wr[n].send_flags = 0;
+}
+
+static void aim(struct net_send *s, uint32_t n, uint64_t address, uint32_t rkey)
+{
+    s->wr[n].wr.rdma.remote_addr = address;
+    s->wr[n].wr.rdma.rkey = rkey;
+}
+
+/* The data ahead of the immediate, in pieces that the device takes. Returns the next index. */
+static uint32_t build_data(struct net_send *s, const struct message *m, const struct net_lane *l,
+                           const struct stripe *stripe)
+{
+    uint32_t n = 0;
+
+    for (uint64_t done = 0; done < stripe->bytes; n++) {
+        uint64_t left = stripe->bytes - done, piece = left < l->longest ? left : l->longest;
+        uint64_t offset = stripe->offset + done;
+
+        set(s, n, m->data + offset, piece, m->mr->lkey[l->rail]);
+        aim(s, n, m->cts->address + offset, m->cts->rkey[l->peer_rail]);
+        done += piece;
     }
-    s->wr[n].imm_data = htonl(imm);
-    if (bytes > 0) {
-        s->wr[n].wr.rdma.remote_addr = address + offset;
-        s->wr[n].wr.rdma.rkey = rkey;
-    } else { /* a receive of no bytes may have no registration: name memory that exists */
-        s->wr[n].wr.rdma.remote_addr = s->base.peer_words;
-        s->wr[n].wr.rdma.rkey = l->peer_words_rkey;
-    }
+    return n;
+}
+
+static uint32_t build_size(struct net_send *s, const struct message *m, const struct net_lane *l,
+                           uint32_t n)
+{
+    uint64_t slot = m->sequence % NET_SLOTS, *size = &s->words->bytes[slot][m->part];
+
+    *size = m->bytes;
+    set(s, n, (uintptr_t)size, sizeof(*size), l->words_lkey);
+    aim(s, n, s->base.peer_words + offsetof(struct net_recv_words, bytes[slot][m->part]),
+        l->peer_words_rkey);
+    s->wr[n].send_flags = l->inline_bytes >= sizeof(*size) ? IBV_SEND_INLINE : 0;
     return n + 1;
 }
 
-/* Post one stripe. 0 or the errno of ibv_post_send; nothing was posted then, or the lane is dead.
- */
-static int post(struct net_send *s, const struct message *m, struct net_lane *l, uint64_t offset,
-                uint64_t bytes, uint32_t stripes, bool with_size)
+/* The immediate, with the stripe's data unless that went ahead. */
+static uint32_t build_immediate(struct net_send *s, const struct message *m,
+                                const struct net_lane *l, const struct stripe *stripe, uint32_t n,
+                                bool ahead)
 {
-    uint32_t n = build(s, m, l, offset, bytes, stripes, with_size);
+    uint32_t imm = stripe->count > 1 || m->bytes > NET_IMM_SHORT_BYTES
+                       ? net_imm_striped(m->sequence, m->part, stripe->count)
+                       : net_imm_short(m->sequence, m->part, (uint32_t)m->bytes);
+
+    if (ahead || stripe->bytes == 0) {
+        /* a receive of no bytes may have no registration: name memory that exists */
+        set(s, n, 0, 0, 0);
+        aim(s, n, s->base.peer_words, l->peer_words_rkey);
+    } else {
+        set(s, n, m->data + stripe->offset, stripe->bytes, m->mr->lkey[l->rail]);
+        aim(s, n, m->cts->address + stripe->offset, m->cts->rkey[l->peer_rail]);
+        if (stripe->bytes <= l->inline_bytes && m->mr->type == GEMMAR_NET_PTR_HOST) {
+            s->wr[n].send_flags = IBV_SEND_INLINE;
+        }
+    }
+    s->wr[n].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    s->wr[n].send_flags |= IBV_SEND_SIGNALED;
+    s->wr[n].imm_data = htonl(imm);
+    return n + 1;
+}
+
+/* Work requests of one stripe in s->wr. Returns their number. */
+static uint32_t build(struct net_send *s, const struct message *m, const struct net_lane *l,
+                      const struct stripe *stripe)
+{
+    bool ahead = stripe->with_size || stripe->bytes > s->adaptive || stripe->bytes > l->longest;
+    uint32_t n = ahead ? build_data(s, m, l, stripe) : 0;
+
+    if (stripe->with_size) {
+        n = build_size(s, m, l, n);
+    }
+    return build_immediate(s, m, l, stripe, n, ahead);
+}
+
+/* Post one stripe. 0, ENOMEM when nothing was posted for want of room, or another errno. */
+static int post(struct net_send *s, const struct message *m, struct net_lane *l,
+                const struct stripe *stripe)
+{
+    uint32_t n = build(s, m, l, stripe);
     struct ibv_send_wr *bad;
     int rc;
 
@@ -132,16 +160,16 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
     rc = ibv_post_send(l->qp, s->wr, &bad);
     s->wr[n - 1].next = &s->wr[n];
     if (rc != 0) {
-        return rc;
+        return rc == ENOMEM && bad != s->wr ? EIO : rc;
     }
     l->room -= n;
     l->messages++;
-    l->bytes += bytes;
+    l->bytes += stripe->bytes;
     m->request->pending++;
-    l->served += (bytes + STRIPE_OVERHEAD) * SERVED_UNIT / l->weight;
+    l->served += (stripe->bytes + STRIPE_OVERHEAD) * SERVED_UNIT / l->weight;
     if (m->phandle != NULL && m->request->pending <= NET_PARTS) {
-        gemmar_net_profile_start(s->base.profiler, m->phandle, (int)l->rail, l->qp->qp_num, bytes,
-                                 s->wr[n - 1].wr_id, IBV_WR_RDMA_WRITE_WITH_IMM,
+        gemmar_net_profile_start(s->base.profiler, m->phandle, (int)l->rail, l->qp->qp_num,
+                                 stripe->bytes, s->wr[n - 1].wr_id, IBV_WR_RDMA_WRITE_WITH_IMM,
                                  &m->request->event[m->request->pending - 1]);
     }
     return 0;
@@ -213,7 +241,9 @@ static int post_striped(struct net_send *s, const struct message *m)
     }
     offset = 0;
     for (uint32_t i = 0; i < count; i++) {
-        int rc = share[i] > 0 ? post(s, m, lanes[i], offset, share[i], stripes, offset == 0) : 0;
+        const struct stripe stripe = {
+            .offset = offset, .bytes = share[i], .count = stripes, .with_size = offset == 0};
+        int rc = share[i] > 0 ? post(s, m, lanes[i], &stripe) : 0;
 
         if (rc != 0) {
             return offset == 0 && rc == ENOMEM ? -EAGAIN : cannot_post(s, lanes[i], rc);
@@ -225,13 +255,15 @@ static int post_striped(struct net_send *s, const struct message *m)
 
 static int post_whole(struct net_send *s, const struct message *m)
 {
+    const struct stripe whole = {
+        .bytes = m->bytes, .count = 1, .with_size = m->bytes > NET_IMM_SHORT_BYTES};
     struct net_lane *l = idlest(&s->base);
     int rc;
 
     if (l->room < needed(l, m->bytes)) {
         return -EAGAIN;
     }
-    rc = post(s, m, l, 0, m->bytes, 1, m->bytes > NET_IMM_SHORT_BYTES);
+    rc = post(s, m, l, &whole);
     if (rc == ENOMEM) {
         return -EAGAIN;
     }
