@@ -348,6 +348,34 @@ START_TEST(a_stamp_comes_after_its_data)
 }
 END_TEST
 
+// Messages to one place of the device, posted together: the last one stays.
+START_TEST(later_messages_overwrite_earlier_ones)
+{
+    loop_open();
+    uint64_t words[8];
+    use(&b, 1);
+    struct address to = harness_address(&b.side);
+    for (unsigned round = 0; round < 50; round++) {
+        for (unsigned i = 0; i < 8; i++) {
+            words[i] = round * 8 + i;
+        }
+        both_set(&a, 0, 0, (const uint8_t *)words, sizeof words);
+        both_set(&a, 1, 0, (const uint8_t *)words, sizeof words);
+        for (unsigned i = 0; i < 8; i++) {
+            use(&a, (int)(i & 1));
+            ck_assert_int_eq(harness_post_send(&a.side, IBV_WR_RDMA_WRITE, i, i * sizeof *words,
+                                               sizeof *words, &to, 64),
+                             0);
+        }
+        for (unsigned i = 0; i < 8; i++) {
+            (void)harness_expect(&a.side, IBV_WC_SUCCESS, i);
+        }
+        both_expect(&b, 1, 64, (const uint8_t *)&words[7], sizeof *words);
+    }
+    loop_close();
+}
+END_TEST
+
 START_TEST(an_immediate_comes_after_its_data)
 {
     loop_open();
@@ -551,6 +579,7 @@ int main(void)
     tcase_add_test(t, sends_are_exact);
     tcase_add_test(t, atomics_change_device_memory);
     tcase_add_test(t, a_stamp_comes_after_its_data);
+    tcase_add_test(t, later_messages_overwrite_earlier_ones);
     tcase_add_test(t, an_immediate_comes_after_its_data);
     tcase_add_test(t, a_read_finds_what_was_written_before);
     tcase_add_loop_test(t, completions_keep_up_with_copies_under_way, 0, 2);

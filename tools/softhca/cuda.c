@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds CUDA memory and moves it through pinned staging memory.
+// Finds CUDA memory, shows it to other processes, and moves it through pinned staging memory.
 #include "tools/softhca/cuda.h"
 
 #include <errno.h>
@@ -9,23 +9,16 @@
 
 #include "tools/softhca/config.h"
 #include "tools/softhca/cuda_driver.h"
+#include "tools/softhca/cuda_gpu.h"
 #include "tools/softhca/fabric.h"
 #include "tools/softhca/sync.h"
 
-struct softhca_gpu {
-    const struct softhca_cuda_driver *cu;
-    void *context;
-    void *stream;                    // our own, so that it waits for no work of the program
-    void *pulls;                     // another one, of copies that go on
-    void *marks[SOFTHCA_CUDA_MARKS]; // events in pulls
-    uint8_t *stage;                  // SOFTHCA_CUDA_BYTES, pinned; progress thread
-    struct softhca_gpu *next;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct softhca_gpu *gpus; // under lock; entries live as long as the process
+static struct softhca_gpu *gpus; // grows under lock; entries live as long as the process
+static _Thread_local int stays;  // this thread is ours: a context may stay current in it
+static _Thread_local const struct softhca_gpu *current; // in a thread that is ours
 
-static int fail(const struct softhca_cuda_driver *cu, const char *what, int error)
+int softhca_cuda_fail(const struct softhca_cuda_driver *cu, const char *what, int error)
 {
     const char *text = NULL;
     (void)cu->error_string(error, &text); // text stays NULL for an unknown number
@@ -33,7 +26,7 @@ static int fail(const struct softhca_cuda_driver *cu, const char *what, int erro
     return -EIO;
 }
 
-static int enter(const struct softhca_gpu *gpu)
+int softhca_cuda_enter(const struct softhca_gpu *gpu)
 {
     static _Thread_local int relaxed;
     if (!relaxed) { // a capture of the program in another thread must not forbid our copies
@@ -41,14 +34,30 @@ static int enter(const struct softhca_gpu *gpu)
         (void)gpu->cu->capture_mode(&mode); // fails for no valid mode
         relaxed = 1;
     }
+    if (current == gpu) {
+        return 0;
+    }
+    void *before;
+    if (current) {
+        (void)gpu->cu->pop(&before); // the one that stayed
+        current = NULL;
+    }
     int error = gpu->cu->push(gpu->context);
-    return error ? fail(gpu->cu, "cannot enter the context", error) : 0;
+    current = error || !stays ? NULL : gpu;
+    return error ? softhca_cuda_fail(gpu->cu, "cannot enter the context", error) : 0;
 }
 
-static void leave(const struct softhca_gpu *gpu)
+void softhca_cuda_leave(const struct softhca_gpu *gpu)
 {
     void *context;
-    (void)gpu->cu->pop(&context); // what enter pushed
+    if (!stays) {
+        (void)gpu->cu->pop(&context); // what enter pushed
+    }
+}
+
+void softhca_cuda_stay(void)
+{
+    stays = 1;
 }
 
 static int make_resources(struct softhca_gpu *gpu)
@@ -58,21 +67,26 @@ static int make_resources(struct softhca_gpu *gpu)
     int error = gpu->cu->push(gpu->context);
     if (error) {
         (void)gpu->cu->capture_mode(&mode);
-        return fail(gpu->cu, "cannot enter the context", error);
+        return softhca_cuda_fail(gpu->cu, "cannot enter the context", error);
     }
-    void *stage = NULL;
+    void *stage = NULL, *ring = NULL;
     error = gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
     error = error ? error : gpu->cu->stream_create(&gpu->pulls, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
     for (uint32_t i = 0; i < SOFTHCA_CUDA_MARKS && !error; i++) {
-        error = gpu->cu->event_create(&gpu->marks[i], SOFTHCA_CUDA_EVENT_NO_TIMING);
+        error = gpu->cu->event_create(&gpu->events[i], SOFTHCA_CUDA_EVENT_NO_TIMING);
     }
     if (!error) {
         error = gpu->cu->host_alloc(&stage, SOFTHCA_CUDA_BYTES, SOFTHCA_CUDA_HOST_PORTABLE);
     }
+    if (!error) {
+        error = gpu->cu->host_alloc(&ring, SOFTHCA_CUDA_RING, SOFTHCA_CUDA_HOST_PORTABLE);
+    }
     gpu->stage = stage;
-    leave(gpu);
+    gpu->ring = ring;
+    gpu->batch = 1;
+    softhca_cuda_leave(gpu);
     (void)gpu->cu->capture_mode(&mode);
-    return error ? fail(gpu->cu, "cannot make a stream and staging memory", error) : 0;
+    return error ? softhca_cuda_fail(gpu->cu, "cannot make a stream and staging memory", error) : 0;
 }
 
 // Under lock.
@@ -94,7 +108,7 @@ static struct softhca_gpu *gpu_of(const struct softhca_cuda_driver *cu, void *co
         return NULL;
     }
     g->next = gpus;
-    gpus = g;
+    SOFTHCA_STORE_RELEASE(&gpus, g); // the progress thread walks the list without the lock
     return g;
 }
 
@@ -117,7 +131,7 @@ static int context_of(const struct softhca_cuda_driver *cu, uint64_t addr, void 
         int error = cu->pointer_attribute(&device, SOFTHCA_CUDA_POINTER_DEVICE, addr);
         error = error ? error : cu->retain_context(&context, device);
         if (error) {
-            return fail(cu, "cannot find the context of a registered address", error);
+            return softhca_cuda_fail(cu, "cannot find the context of a registered address", error);
         }
     }
     *out_context = context;
@@ -153,14 +167,14 @@ int softhca_cuda_find(const void *addr, size_t len, struct softhca_gpu **out_gpu
 
 static int copy(struct softhca_gpu *gpu, const void *to, const void *from, uint64_t len)
 {
-    int err = enter(gpu);
+    int err = softhca_cuda_enter(gpu);
     if (err) {
         return err;
     }
     int error = gpu->cu->copy((uintptr_t)to, (uintptr_t)from, len, gpu->stream);
     error = error ? error : gpu->cu->stream_wait(gpu->stream);
-    leave(gpu);
-    return error ? fail(gpu->cu, "a copy failed", error) : 0;
+    softhca_cuda_leave(gpu);
+    return error ? softhca_cuda_fail(gpu->cu, "a copy failed", error) : 0;
 }
 
 int softhca_cuda_write(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len)
@@ -183,14 +197,14 @@ int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhc
 {
     struct softhca_cuda_ipc handle;
     size_t bytes = 0;
-    int err = enter(gpu);
+    int err = softhca_cuda_enter(gpu);
     if (err) {
         return err;
     }
     int error = gpu->cu->pointer_attribute(out_id, SOFTHCA_CUDA_POINTER_BUFFER_ID, (uintptr_t)addr);
     error = error ? error : gpu->cu->range(&out->base, &bytes, (uintptr_t)addr);
     error = error ? error : gpu->cu->ipc_get(&handle, (uintptr_t)addr);
-    leave(gpu);
+    softhca_cuda_leave(gpu);
     if (error) {
         return -EIO; // memory of cuMemCreate, say; it goes through staging memory
     }
@@ -199,14 +213,17 @@ int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhc
     return 0;
 }
 
+struct softhca_gpu *softhca_cuda_gpus(void)
+{
+    return SOFTHCA_LOAD_ACQUIRE(&gpus);
+}
+
 static struct softhca_gpu *first_gpu(void)
 {
-    (void)pthread_mutex_lock(&lock);
-    struct softhca_gpu *gpu = gpus;
+    struct softhca_gpu *gpu = softhca_cuda_gpus();
     while (gpu && gpu->next) {
         gpu = gpu->next;
     }
-    (void)pthread_mutex_unlock(&lock);
     return gpu;
 }
 
@@ -215,74 +232,22 @@ uint64_t softhca_cuda_import(const struct softhca_export *x)
     struct softhca_gpu *gpu = first_gpu();
     struct softhca_cuda_ipc handle;
     uint64_t addr = 0;
-    if (!gpu || enter(gpu)) {
+    if (!gpu || softhca_cuda_enter(gpu)) {
         return 0;
     }
     memcpy(handle.bytes, x->handle, sizeof handle.bytes);
     int error = gpu->cu->ipc_open(&addr, handle, SOFTHCA_CUDA_IPC_PEER_ACCESS);
-    leave(gpu);
+    softhca_cuda_leave(gpu);
     return error ? 0 : addr;
 }
 
 void softhca_cuda_drop(uint64_t addr)
 {
     struct softhca_gpu *gpu = first_gpu();
-    if (gpu && !enter(gpu)) {
+    if (gpu && !softhca_cuda_enter(gpu)) {
         (void)gpu->cu->ipc_close(addr); // its process may have ended
-        leave(gpu);
+        softhca_cuda_leave(gpu);
     }
-}
-
-int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len, int overlap)
-{
-    int err = enter(gpu);
-    if (err) {
-        return err;
-    }
-    int error;
-    if (overlap && gpu->cu->copy_batch) {
-        struct softhca_cuda_copy_attributes a = {.source_order = 1, .flags = 1};
-        uint64_t dst = (uintptr_t)to;
-        size_t bytes = len, first = 0;
-        error = gpu->cu->copy_batch(&dst, &from, &bytes, 1, &a, &first, 1, gpu->pulls);
-    } else {
-        error = gpu->cu->copy((uintptr_t)to, from, len, gpu->pulls);
-    }
-    leave(gpu);
-    return error ? fail(gpu->cu, "a copy failed", error) : 0;
-}
-
-int softhca_cuda_mark(struct softhca_gpu *gpu, uint32_t mark)
-{
-    int err = enter(gpu);
-    if (err) {
-        return err;
-    }
-    int error = gpu->cu->event_record(gpu->marks[mark], gpu->pulls);
-    leave(gpu);
-    return error ? fail(gpu->cu, "cannot follow a copy", error) : 0;
-}
-
-int softhca_cuda_passed(struct softhca_gpu *gpu, uint32_t mark)
-{
-    int err = enter(gpu);
-    if (err) {
-        return err;
-    }
-    int error = gpu->cu->event_query(gpu->marks[mark]);
-    leave(gpu);
-    return error == SOFTHCA_CUDA_NOT_READY ? 0 : error ? fail(gpu->cu, "a copy failed", error) : 1;
-}
-
-int softhca_cuda_drain(struct softhca_gpu *gpu)
-{
-    int err = enter(gpu);
-    if (err) {
-        return err;
-    }
-    int error = gpu->cu->stream_wait(gpu->pulls);
-    leave(gpu);
-    return error ? fail(gpu->cu, "a copy failed", error) : 0;
 }
 
 int softhca_cuda_fetch(void *to, uint64_t from, uint64_t len)

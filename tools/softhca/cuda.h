@@ -40,13 +40,24 @@ int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhc
 uint64_t softhca_cuda_import(const struct softhca_export *x);
 void softhca_cuda_drop(uint64_t addr);
 
-// Under hca.lock. A copy between device memories that goes on after the call; copies of a GPU end
-// in order. A mark is passed when all copies before it have ended. 0 or -EIO, logged.
-#define SOFTHCA_CUDA_MARKS 512u
+// Progress thread, once: contexts may stay current in it.
+void softhca_cuda_stay(void);
+
+// Under hca.lock. Copies to device memory that go on after the call. They are collected in a batch,
+// in no order among themselves; batches of a GPU end in order. Nothing happens before start, which
+// begins the next batch and its number. stage takes host bytes, at most SOFTHCA_CUDA_BYTES, to be
+// pulled from *out_at in the open batch. mark gives the number of the mark that is passed when all
+// copies so far have ended. 0 or -EIO, logged.
+#define SOFTHCA_CUDA_MARKS 512u // no more than these may be wanted at a time
+int softhca_cuda_stage(struct softhca_gpu *gpu, const void *from, uint64_t len, uint64_t *out_at);
 int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len, int overlap);
-int softhca_cuda_mark(struct softhca_gpu *gpu, uint32_t mark);
-int softhca_cuda_passed(struct softhca_gpu *gpu, uint32_t mark); // 1, 0 not yet, or -EIO
-int softhca_cuda_drain(struct softhca_gpu *gpu);                 // waits for all of them
+void softhca_cuda_start(struct softhca_gpu *gpu);
+void softhca_cuda_start_all(void);
+uint64_t softhca_cuda_batch(const struct softhca_gpu *gpu);
+uint64_t softhca_cuda_mark(struct softhca_gpu *gpu);
+int softhca_cuda_passed(struct softhca_gpu *gpu, uint64_t mark); // 1, 0 not yet, or -EIO
+int softhca_cuda_drain(struct softhca_gpu *gpu);                 // starts and waits for all of them
+void softhca_cuda_drain_all(void);
 // Progress thread only. From another process's device memory to host memory of any length.
 int softhca_cuda_fetch(void *to, uint64_t from, uint64_t len);
 

@@ -224,8 +224,10 @@ struct softhca_qp {
     } atomics[SOFTHCA_MAX_RD_ATOM]; // replayed when an atomic is repeated
     uint32_t atomic_next;
     uint32_t comm_est;
-    uint32_t unfinished;          // newest messages whose copies are still under way
-    struct softhca_gpu *pull_gpu; // of a copy for the expected message, or NULL
+    uint32_t unfinished;           // newest messages whose copies are still under way
+    struct softhca_gpu *pull_gpu;  // of a copy for the expected message, or NULL
+    struct softhca_gpu *copied_by; // of the newest message with copies, and in which batch
+    uint64_t copied_in;
 
     struct softhca_rq rq;
 
@@ -246,10 +248,11 @@ struct softhca_peer {
 };
 
 // A message of which only the effects that a program can see are left to do, once its copies have
-// ended. Entry n uses mark n % SOFTHCA_CUDA_MARKS.
+// ended.
 struct softhca_pull {
     struct softhca_qp *qp;
     struct softhca_gpu *gpu; // NULL: had no copies of its own
+    uint64_t mark;           // passed when they have ended
     struct softhca_cqe cqe;
     int has_cqe;
 };
@@ -343,6 +346,9 @@ uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t l
 
 // Copies that the receiver makes (pull.c); under hca.lock.
 int softhca_pulls_full(void);
+// A copy from device memory or staged bytes to a place in device memory, for the expected message.
+int softhca_pull_from(struct softhca_qp *qp, const struct softhca_place *to, uint64_t from,
+                      uint32_t len);
 // The expected message is executed but for its copies: complete and acknowledge it after them.
 void softhca_pull_defer(struct softhca_qp *qp, const struct softhca_cqe *cqe);
 // 1 when something was completed.

@@ -252,6 +252,7 @@ static int pass(struct softhca_hca *h)
     for (uint32_t i = 0; i < h->in_count; i++) {
         did |= drain(h, &h->peers[h->in_list[i]].in);
     }
+    softhca_cuda_start_all();
     did |= step_live(h);
     h->had_live = h->live_count != 0;
     return did;
@@ -299,6 +300,7 @@ static void *run(void *arg)
 {
     struct softhca_hca *h = arg;
     uint64_t busy_ns = 0;
+    softhca_cuda_stay();
     while (!SOFTHCA_LOAD_ACQUIRE(&h->stop)) {
         (void)pthread_mutex_lock(&h->lock);
         int did = pass(h);

@@ -13,26 +13,36 @@ int softhca_pulls_full(void)
 void softhca_pull_defer(struct softhca_qp *qp, const struct softhca_cqe *cqe)
 {
     struct softhca_hca *h = softhca_hca;
-    uint32_t mark = (uint32_t)(h->pull_tail++ % SOFTHCA_CUDA_MARKS);
-    struct softhca_pull *pull = &h->pulls[mark];
+    struct softhca_pull *pull = &h->pulls[h->pull_tail++ % SOFTHCA_CUDA_MARKS];
     *pull = (struct softhca_pull){.qp = qp, .gpu = qp->pull_gpu, .has_cqe = cqe != NULL};
     if (cqe) {
         pull->cqe = *cqe;
     }
+    if (pull->gpu) {
+        pull->mark = softhca_cuda_mark(pull->gpu);
+        qp->copied_by = pull->gpu;
+        qp->copied_in = softhca_cuda_batch(pull->gpu);
+    }
     qp->unfinished++;
     qp->pull_gpu = NULL;
-    if (pull->gpu && softhca_cuda_mark(pull->gpu, mark)) {
-        (void)softhca_cuda_drain(pull->gpu); // said why; without a mark only waiting is right
-        pull->gpu = NULL;
+}
+
+int softhca_pull_from(struct softhca_qp *qp, const struct softhca_place *to, uint64_t from,
+                      uint32_t len)
+{
+    struct softhca_gpu *gpu = to->gpu;
+    if (qp->copied_by == gpu && qp->copied_in == softhca_cuda_batch(gpu)) {
+        softhca_cuda_start(gpu); // an earlier message of this queue pair comes first
     }
+    qp->pull_gpu = gpu;
+    return softhca_cuda_pull(gpu, to->at, from, len, (int)softhca_hca->config.pull_overlap);
 }
 
 // The oldest message. 0: its copies are under way.
 static int finish_oldest(struct softhca_hca *h)
 {
-    uint32_t mark = (uint32_t)(h->pull_head % SOFTHCA_CUDA_MARKS);
-    struct softhca_pull pull = h->pulls[mark];
-    int passed = pull.gpu ? softhca_cuda_passed(pull.gpu, mark) : 1;
+    struct softhca_pull pull = h->pulls[h->pull_head % SOFTHCA_CUDA_MARKS];
+    int passed = pull.gpu ? softhca_cuda_passed(pull.gpu, pull.mark) : 1;
     if (!passed) {
         return 0;
     }
@@ -65,11 +75,7 @@ int softhca_pull_poll(void)
 void softhca_pull_finish(void)
 {
     struct softhca_hca *h = softhca_hca;
-    while (h->pull_head != h->pull_tail) {
-        struct softhca_gpu *gpu = h->pulls[h->pull_head % SOFTHCA_CUDA_MARKS].gpu;
-        if (gpu) {
-            (void)softhca_cuda_drain(gpu); // a failure shows at the mark
-        }
-        (void)finish_oldest(h);
+    softhca_cuda_drain_all(); // also what belongs to messages that have not ended
+    while (h->pull_head != h->pull_tail && finish_oldest(h)) {
     }
 }

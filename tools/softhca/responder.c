@@ -145,11 +145,29 @@ static int check_write(struct softhca_qp *qp, const struct softhca_packet *p)
 static int overtakes(const struct softhca_qp *qp, const struct softhca_packet *p,
                      const struct softhca_place *to)
 {
-    int pulls = (p->flags & SOFTHCA_FLAG_PULL) && to->gpu;
-    if ((pulls || qp->unfinished || qp->pull_gpu) && softhca_pulls_full()) {
+    if ((to->gpu || qp->unfinished || qp->pull_gpu) && softhca_pulls_full()) {
         return 1; // no room to put the rest of this message off
     }
-    return qp->unfinished && p->offset == 0 && p->total && !pulls;
+    return qp->unfinished && p->offset == 0 && p->total && (!to->gpu || to->gpu != qp->copied_by);
+}
+
+// Host bytes to device memory. What does not fit the staging memory goes in pieces.
+static int stage_data(struct softhca_qp *qp, const uint8_t *data, uint32_t len,
+                      struct softhca_place to)
+{
+    while (len) {
+        uint32_t part = len < SOFTHCA_CUDA_BYTES ? len : SOFTHCA_CUDA_BYTES;
+        uint64_t from = 0;
+        int err = softhca_cuda_stage(to.gpu, data, part, &from);
+        err = err ? err : softhca_pull_from(qp, &to, from, part);
+        if (err) {
+            return err;
+        }
+        data += part;
+        to.at += part;
+        len -= part;
+    }
+    return 0;
 }
 
 // The data of one packet.
@@ -157,18 +175,17 @@ static int write_data(struct softhca_qp *qp, const struct softhca_packet *p,
                       const struct softhca_place *to)
 {
     if (!(p->flags & SOFTHCA_FLAG_PULL)) {
-        return softhca_place_write(to, p + 1, p->length);
+        const uint8_t *data = (const uint8_t *)(p + 1);
+        return to->gpu ? stage_data(qp, data, p->length, *to)
+                       : softhca_place_write(to, data, p->length);
     }
     uint64_t from =
         softhca_import_at((uint32_t)p->operand, (uint32_t)(p->operand >> 32), p->swap, p->span);
     if (!from) { // the sender deregistered it with the message under way
         return -EIO;
     }
-    if (!to->gpu) {
-        return softhca_cuda_fetch(to->at, from, p->span);
-    }
-    qp->pull_gpu = to->gpu;
-    return softhca_cuda_pull(to->gpu, to->at, from, p->span, (int)softhca_hca->config.pull_overlap);
+    return to->gpu ? softhca_pull_from(qp, to, from, p->span)
+                   : softhca_cuda_fetch(to->at, from, p->span);
 }
 
 static void end_write(struct softhca_qp *qp, const struct softhca_packet *p)

@@ -369,11 +369,12 @@ API(cuMemcpyAsync, uint64_t to, uint64_t from, size_t bytes, void *stream)
     return 0;
 }
 
+// The copies of a batch have no order; these begin with the last one.
 API(cuMemcpyBatchAsync_v2, uint64_t *to, uint64_t *from, size_t *bytes, size_t count,
     void *attributes, size_t *first, size_t kinds, void *stream)
 {
     int error = count && kinds == 1 && *first == 0 && *(int *)attributes == 1 ? 0 : INVALID;
-    for (size_t i = 0; i < count && !error; i++) {
+    for (size_t i = count; i-- > 0 && !error;) {
         error = cuMemcpyAsync(to[i], from[i], bytes[i], stream);
     }
     return error;
