@@ -28,6 +28,7 @@ struct gemmar_logger net_logger(gemmar_nccl_logger nccl)
 
     if (nccl != NULL) {
         log.sink = to_nccl;
+        log.level = GEMMAR_LOG_INFO; /* NCCL drops what its user does not want to see */
         memcpy(&log.user, &nccl, sizeof(log.user));
     }
     return log;
@@ -77,7 +78,6 @@ int gemmar_net_init(int version, const struct gemmar_net_config *config, gemmar_
     context->traffic_class = traffic_class;
     context->profiler = profiler;
     context->log = logger;
-    context->log.level = GEMMAR_LOG_INFO; /* NCCL drops what its user does not want to see */
     context->counted = version >= 11;
     if (context->counted) {
         net_devices_use();

@@ -64,12 +64,20 @@ static void fork_init(const struct gemmar_ib_verbs *verbs, const struct gemmar_l
     }
 }
 
+/* The knob asks for lines; it takes none from a user that wants them. */
+static void raise_level(struct gemmar_hold *hold, const struct gemmar_core *core)
+{
+    if (hold->log.level < core->log.level) {
+        hold->log.level = core->log.level;
+    }
+}
+
 /* Under the lock; `core` has its first hold. */
 static int core_open(struct gemmar_core *core)
 {
     int rc = gemmar_knobs_read(&core->knobs, &core->log);
 
-    core->holds->log.level = core->log.level;
+    raise_level(core->holds, core);
     gemmar_knobs_report_others(&core->knobs, &core->log);
     if (rc == 0 && core->knobs.ib_disable) {
         gemmar_warn(&core->log, "ib_device: NCCL_IB_DISABLE is 1, no verbs device is used");
@@ -113,7 +121,6 @@ int gemmar_core_hold(struct gemmar_hold *hold)
     int rc = 0;
 
     hold->core = NULL;
-    hold->log.level = GEMMAR_LOG_WARN;
     (void)pthread_mutex_lock(&lock);
     if (the_core == NULL) {
         rc = first_hold(hold);
@@ -122,7 +129,7 @@ int gemmar_core_hold(struct gemmar_hold *hold)
         rc = -EPERM;
     } else {
         hold->core = the_core;
-        hold->log.level = the_core->log.level;
+        raise_level(hold, the_core);
         list_add(the_core, hold);
     }
     (void)pthread_mutex_unlock(&lock);

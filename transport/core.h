@@ -32,7 +32,8 @@ struct gemmar_core {
     struct gemmar_ib_device devices[GEMMAR_MAX_DEVICES];
 };
 
-/* Take a hold; `hold` is the caller's storage, its `log` is filled in (the level is set here). 0 or
+/* Take a hold; `hold` is the caller's storage, its `log` is filled in; the knob may raise
+ * its level. 0 or
  * a negative errno, logged. Any thread. */
 int gemmar_core_hold(struct gemmar_hold *hold);
 /* Give it back; a hold that was never taken (core NULL) is legal. Any thread. */
