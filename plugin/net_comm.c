@@ -138,7 +138,12 @@ int net_comm_open(struct net_comm *c, int dev, uint32_t peer_rails, uint32_t pee
     c->queue_pairs = (uint32_t)c->hold.core->knobs.ib_qps;
     c->queue_pairs = peer_queue_pairs > c->queue_pairs ? peer_queue_pairs : c->queue_pairs;
     c->paths = c->rails > peer_rails ? c->rails : peer_rails;
-    c->queue_pairs = least(c->queue_pairs, NET_MAX_LANES / c->paths);
+    if (c->queue_pairs > NET_MAX_LANES / c->paths) {
+        gemmar_info(&c->hold.log,
+                    "net: %u queue pairs for each of %u paths are too many, %u are used",
+                    c->queue_pairs, c->paths, NET_MAX_LANES / c->paths);
+        c->queue_pairs = NET_MAX_LANES / c->paths;
+    }
     c->lanes = c->paths * c->queue_pairs;
     c->lane = calloc(c->lanes, sizeof(*c->lane));
     if (c->lane == NULL) {
