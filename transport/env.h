@@ -106,7 +106,7 @@
     X(chunk, INT, "GEMMAR_CHUNK", "0", 0, 1024, "", "tiles of a chunk; 0: the plan's")             \
     X(ctas, INT, "GEMMAR_CTAS", "0", 0, 1024, "", "threads or CTAs of a call; 0: the plan's")      \
     X(stages, INT, "GEMMAR_STAGES", "0", 0, 64, "",                                                \
-      "depth of the operand pipeline; 0: the plan's")                                              \
+      "depth of the GPU's operand pipeline; 0: the plan's")                                        \
     X(check, INT, "GEMMAR_CHECK", "0", 0, 1, "",                                                   \
       "1: compare the arguments of every call between the ranks")                                  \
     X(epoch_start, INT, "GEMMAR_EPOCH_START", "1", 1, INT64_MAX / 2, "",                           \

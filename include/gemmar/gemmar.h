@@ -74,7 +74,8 @@ typedef struct {
     uint32_t tile_n;    /* columns of a tile; default: the plan's */
     uint32_t chunk;     /* tiles of a chunk; default: the plan's */
     uint32_t ctas;      /* local: threads (CPU) or CTAs (GPU) of a call; default: the plan's */
-    uint32_t stages;    /* local: depth of the operand pipeline, or K blocking on the CPU */
+    uint32_t stages;    /* local: depth of the GPU's operand pipeline; default: the plan's. Without
+                           effect on a CPU communicator */
     uint32_t timeoutMs; /* wait for a peer at most this long; default: GEMMAR_TIMEOUT */
     uint32_t check;     /* 1: compare every call's arguments between the ranks first (slow) */
     /* Called from the calling thread and from threads of the library with one line of text each,
