@@ -20,7 +20,7 @@
 /* PATH relative to the folder of this program, when there is such a file. */
 static bool beside(const char *relative, char *path, size_t bytes)
 {
-    char self[PATH_MAX];
+    char self[PATH_MAX], plain[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     char *slash;
 
@@ -33,8 +33,12 @@ static bool beside(const char *relative, char *path, size_t bytes)
         return false;
     }
     *slash = '\0';
-    return (size_t)snprintf(path, bytes, "%s/%s", self, relative) < bytes &&
-           access(path, R_OK) == 0;
+    if ((size_t)snprintf(path, bytes, "%s/%s", self, relative) >= bytes ||
+        access(path, R_OK) != 0) {
+        return false;
+    }
+    /* without the dots, for people to read */
+    return realpath(path, plain) == NULL || (size_t)snprintf(path, bytes, "%s", plain) < bytes;
 }
 
 int gemmar_perf_device_prepare(const struct gemmar_perf_options *o, uint32_t rank)

@@ -46,9 +46,10 @@ void gemmar_perf_report_head(FILE *out)
 {
     (void)fprintf(out, "#%6s %7s %7s %9s %12s %9s %8s %8s %12s %12s %8s %7s %10s %9s\n", "M", "N",
                   "K", "algo", "time us", "GFLOP/s", "algbw", "busbw", "wire bytes", "formula",
-                  "of ideal", "wrong", "max error", "workspace");
+                  "wire to", "wrong", "max error", "workspace");
     (void)fprintf(out, "#%6s %7s %7s %9s %12s %9s %8s %8s %12s %12s %8s %7s %10s %9s\n", "", "", "",
-                  "", "median,max", "a rank", "GB/s", "GB/s", "a call", "", "", "", "", "MiB");
+                  "", "median,max", "a rank", "GB/s", "GB/s", "a call", "", "textbook", "", "",
+                  "MiB");
 }
 
 void gemmar_perf_report_line(FILE *out, const struct gemmar_perf_result *r)
