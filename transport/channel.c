@@ -223,6 +223,9 @@ static int open_routes(struct gemmar_channel *c, const struct gemmar_channel_set
 
 static int allocate(struct gemmar_channel *c, const struct gemmar_channel_settings *s)
 {
+    for (size_t i = 0; i < sizeof(c->batch.wr) / sizeof(c->batch.wr[0]); i++) {
+        c->batch.wr[i].sg_list = &c->batch.sge[i];
+    }
     c->rails = calloc(s->device_count, sizeof(*c->rails));
     c->peers = calloc(s->peer_count, sizeof(*c->peers));
     c->routes = calloc(s->route_count, sizeof(*c->routes));

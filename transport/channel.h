@@ -97,12 +97,13 @@ struct gemmar_channel_peer {
 
 /* Work requests of the commands of one batch; they live here until the send queues took them. */
 struct gemmar_batch {
-    struct ibv_send_wr wr[2 * GEMMAR_BATCH];
+    struct ibv_send_wr wr[2 * GEMMAR_BATCH]; /* each points to the entry of sge with its index */
     struct ibv_sge sge[2 * GEMMAR_BATCH];
     uint64_t stamp[GEMMAR_BATCH]; /* inline payloads */
     uint32_t used;                /* of wr and sge */
     uint32_t stamps;
-    uint32_t pending; /* queue pairs whose chain is not posted yet */
+    uint32_t pending;  /* queue pairs whose chain is not posted yet */
+    uint64_t began_ns; /* of the batch; 0: nobody has asked */
 };
 
 struct gemmar_channel {
@@ -191,9 +192,10 @@ int gemmar_aside_take(struct gemmar_channel *channel, uint32_t most);
 uint64_t gemmar_aside_frontier(const struct gemmar_channel *channel, uint64_t frontier);
 /* Post all chains; what a send queue refuses for want of room stays. False: broken. */
 bool gemmar_rdma_write_post(struct gemmar_channel *channel);
-/* Account for one good completion of `qp` and everything before it. */
-void gemmar_rdma_write_done(struct gemmar_channel *channel, struct gemmar_channel_qp *qp,
-                            uint64_t sequence);
+/* Account for one good completion of `qp`, seen at now_ns, and everything before it; then, once for
+ * all that one turn finds, tell the producers how far the ring has left. */
+void gemmar_rdma_write_done(struct gemmar_channel_qp *qp, uint64_t sequence, uint64_t now_ns);
+void gemmar_rdma_write_retire(struct gemmar_channel *channel);
 /* The queue pair that a slot of a peer uses. */
 struct gemmar_channel_qp *gemmar_rdma_write_qp(struct gemmar_channel *channel, uint32_t peer,
                                                uint32_t slot);

@@ -27,6 +27,7 @@ static bool take_commands(struct gemmar_channel *c)
 {
     uint32_t taken = 0, most = GEMMAR_BATCH;
 
+    c->batch.began_ns = 0;
     if (c->aside_count > 0) {
         int built = gemmar_aside_take(c, most);
 
@@ -109,7 +110,8 @@ static struct gemmar_channel_qp *find_qp(struct gemmar_channel *c, uint32_t numb
     return NULL;
 }
 
-static bool complete(struct gemmar_channel *c, uint32_t rail, const struct ibv_wc *wc)
+static bool complete(struct gemmar_channel *c, uint32_t rail, const struct ibv_wc *wc,
+                     uint64_t now_ns)
 {
     struct gemmar_channel_qp *q = find_qp(c, wc->qp_num, rail);
     struct gemmar_channel_rail *r = &c->rails[rail];
@@ -130,7 +132,7 @@ static bool complete(struct gemmar_channel *c, uint32_t rail, const struct ibv_w
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         return gemmar_arrival_take(c, q, be32toh(wc->imm_data), wc->byte_len);
     }
-    gemmar_rdma_write_done(c, q, wc->wr_id);
+    gemmar_rdma_write_done(q, wc->wr_id, now_ns);
     return true;
 }
 
@@ -142,6 +144,7 @@ static bool poll_completions(struct gemmar_channel *c)
     for (uint32_t rail = 0; rail < c->rail_count; rail++) {
         struct ibv_wc wc[POLL_BATCH];
         int n = ibv_poll_cq(c->rails[rail].cq, POLL_BATCH, wc);
+        uint64_t now = n > 0 ? gemmar_now_ns() : 0;
 
         if (n < 0) {
             gemmar_channel_break(c, -EIO, UINT32_MAX, NULL, "proxy",
@@ -150,7 +153,7 @@ static bool poll_completions(struct gemmar_channel *c)
             return false;
         }
         for (int i = 0; i < n; i++) {
-            if (!complete(c, rail, &wc[i])) {
+            if (!complete(c, rail, &wc[i], now)) {
                 return false;
             }
         }
@@ -158,6 +161,9 @@ static bool poll_completions(struct gemmar_channel *c)
             return false;
         }
         busy |= n > 0;
+    }
+    if (busy) {
+        gemmar_rdma_write_retire(c);
     }
     return busy;
 }

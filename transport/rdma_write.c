@@ -50,7 +50,6 @@ static struct ibv_send_wr *next_wr(struct gemmar_channel *c, struct gemmar_chann
     struct ibv_send_wr *wr = &b->wr[b->used];
 
     wr->next = NULL;
-    wr->sg_list = &b->sge[b->used];
     wr->num_sge = 0;
     wr->send_flags = 0;
     wr->wr_id = ++q->built;
@@ -84,18 +83,20 @@ static void add_data(struct gemmar_channel *c, struct gemmar_channel_qp *q,
     }
 }
 
-/* All data of a command, in as many writes as the port asks for; at least one. */
+/* All data of a command, in as many writes as the port asks for; at least one. One call of add_data
+ * and one of this, so that both are inlined: the calls cost as much as what they do. */
 static void add_pieces(struct gemmar_channel *c, struct gemmar_channel_qp *q,
                        const struct gemmar_channel_route *route,
                        const struct gemmar_fifo_request *r, uint32_t parity)
 {
-    uint32_t most = q->longest, from = 0;
+    uint32_t most = q->longest, from = 0, left = r->length, length;
 
-    while (r->length - from > most) {
-        add_data(c, q, route, r, parity, from, most);
-        from += most;
-    }
-    add_data(c, q, route, r, parity, from, r->length - from);
+    do {
+        length = left < most ? left : most;
+        add_data(c, q, route, r, parity, from, length);
+        from += length;
+        left -= length;
+    } while (left > 0);
 }
 
 static void add_stamp(struct gemmar_channel *c, struct gemmar_channel_qp *q,
@@ -144,18 +145,20 @@ int gemmar_rdma_write_build(struct gemmar_channel *c, const struct gemmar_fifo_r
         return -ENOSPC;
     }
     if (q->built == q->completed) {
-        q->progress_ns = gemmar_now_ns();
+        if (c->batch.began_ns == 0) { /* one look at the clock a batch, not one a queue pair */
+            c->batch.began_ns = gemmar_now_ns();
+        }
+        q->progress_ns = c->batch.began_ns;
     }
     epoch = c->epoch + (uint64_t)(int64_t)(int32_t)(r->epoch - (uint32_t)c->epoch);
     c->epoch = epoch;
-    if (c->signal == GEMMAR_SIGNAL_IMM) {
+    if (r->length > 0 || c->signal == GEMMAR_SIGNAL_IMM) {
         add_pieces(c, q, route, r, (uint32_t)(epoch & 1));
+    }
+    if (c->signal == GEMMAR_SIGNAL_IMM) {
         q->chain_last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         q->chain_last->imm_data = htobe32(gemmar_arrival_immediate(r->slot, route->lane, epoch));
     } else {
-        if (r->length > 0) {
-            add_pieces(c, q, route, r, (uint32_t)(epoch & 1));
-        }
         add_stamp(c, q, route, r->slot, epoch);
         gemmar_count(&c->counters.stamp_bytes, 8);
     }
@@ -208,7 +211,7 @@ bool gemmar_rdma_write_post(struct gemmar_channel *c)
 }
 
 /* Commands before the oldest one on any queue pair have left for good. */
-static void publish_retired(struct gemmar_channel *c)
+void gemmar_rdma_write_retire(struct gemmar_channel *c)
 {
     uint64_t frontier = c->fifo.head;
 
@@ -227,14 +230,12 @@ static void publish_retired(struct gemmar_channel *c)
     gemmar_fifo_retire(&c->fifo, frontier);
 }
 
-void gemmar_rdma_write_done(struct gemmar_channel *c, struct gemmar_channel_qp *q,
-                            uint64_t sequence)
+void gemmar_rdma_write_done(struct gemmar_channel_qp *q, uint64_t sequence, uint64_t now_ns)
 {
     q->completed = sequence;
-    q->progress_ns = gemmar_now_ns();
+    q->progress_ns = now_ns;
     while (q->sent_head != q->sent_tail &&
            q->sent[q->sent_head % GEMMAR_SEND_DEPTH].sequence <= sequence) {
         q->sent_head++;
     }
-    publish_retired(c);
 }
