@@ -293,6 +293,19 @@ static int tell(struct net_comm *c)
     return 0;
 }
 
+/* Word by word, each with acquire: the NIC may write the next one meanwhile, and what is read after
+ * this is read after all of it. */
+static void copy_note(const struct net_note *from, struct net_note *out)
+{
+    const uint64_t *at = (const void *)from;
+    uint64_t word[sizeof(*from) / sizeof(uint64_t)];
+
+    for (size_t i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
+        word[i] = gemmar_load_acquire(&at[i]);
+    }
+    memcpy(out, word, sizeof(word));
+}
+
 /* Is there a whole new note? */
 static bool hear(struct net_failover *f)
 {
@@ -302,7 +315,7 @@ static bool hear(struct net_failover *f)
     if (stamp == f->seen) {
         return false;
     }
-    note = *f->inbox;
+    copy_note(f->inbox, &note);
     if (gemmar_load_acquire(&f->inbox->begin) != stamp || note.begin != stamp) {
         return false; /* the next one is just being written */
     }
