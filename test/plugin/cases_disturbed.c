@@ -104,5 +104,5 @@ void case_disturbed(struct world *w)
          healed);
     pair_close(w, &p);
     plan_release(&plan);
-    w->warnings = net_log.warnings; // a path that fails is told
+    w->warnings = net_warnings(); // a path that fails is told
 }

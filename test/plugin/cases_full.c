@@ -228,7 +228,7 @@ static void too_small(struct world *w, size_t room, size_t bytes)
         w->warnings++;
     }
     if (p.recv && !p.send) {
-        w->warnings = net_log.warnings; // it may have learned of its peer's error
+        w->warnings = net_warnings(); // it may have learned of its peer's error
     }
     pair_close(w, &p);
 }

@@ -145,17 +145,17 @@ static int cut_after(struct world *w, int steps)
     int complete = p.send && p.recv;
     must(net_close_listen(&w->net, p.listener), "closeListen");
     uint64_t end = now_ms() + LIMIT_MS;
-    unsigned warnings = net_log.warnings;
+    unsigned warnings = net_warnings();
     while (steps && !p.send) { // with no step nothing was begun
         int rc = net_connect(&w->net, w->ctx, w->o->dev, NET_NO_TC, handle, &p.send);
         if (rc) {
-            CHECK(net_log.warnings > warnings, "connect returned %d without a word", rc);
+            CHECK(net_warnings() > warnings, "connect returned %d without a word", rc);
             break;
         }
         CHECK(p.send || now_ms() < end, "connect waits for a listener that is closed");
         nap_ms(1);
     }
-    w->warnings = net_log.warnings;
+    w->warnings = net_warnings();
     if (p.send) {
         must(net_close_send(&w->net, p.send), "closeSend");
     }
@@ -326,6 +326,6 @@ void case_vanish(struct world *w)
             held_check(&before, "after a peer that vanished");
         }
     }
-    w->warnings = net_log.warnings; // a lost peer is worth a line
+    w->warnings = net_warnings(); // a lost peer is worth a line
     world_close(w);
 }

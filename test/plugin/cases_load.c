@@ -88,7 +88,7 @@ void case_no_device(struct world *w)
     for (int round = 0; round < 3; round++) {
         open_library(w);
         CHECK(net_init(&w->net, 1, NET_NO_TC, &ctx) != 0, "init finds a device");
-        CHECK(net_log.count > 0, "init fails without a word");
+        CHECK(net_lines() > 0, "init fails without a word");
         must(net_finalize(&w->net, NULL), "finalize(NULL)");
         net_close(&w->net);
         if (round == 0) {
@@ -96,7 +96,7 @@ void case_no_device(struct world *w)
         }
         held_check(&before, "after init has failed");
     }
-    w->warnings = net_log.warnings; // the failure is worth one, but may be information
+    w->warnings = net_warnings(); // the failure is worth one, but may be information
 }
 
 struct classes {
@@ -184,7 +184,7 @@ void case_traffic_class(struct world *w)
     if (w->o->api >= 11 && !w->net.reference) {
         CHECK(net_init(&w->net, 8, 256, &first), "traffic class 256 is taken");
         CHECK(net_init(&w->net, 8, -2, &first), "traffic class -2 is taken");
-        CHECK(net_log.warnings == 2, "%u warnings for two bad traffic classes", net_log.warnings);
+        CHECK(net_warnings() == 2, "%u warnings for two bad traffic classes", net_warnings());
         w->warnings = 2;
     }
     pair_close(w, &plain);

@@ -34,12 +34,12 @@ static void expect_refusal(struct world *w, const char *bytes, const char *what)
 {
     char *handle = guard_alloc(NET_HANDLE_BYTES);
     void *comm;
-    unsigned warnings = net_log.warnings;
+    unsigned warnings = net_warnings();
     memcpy(handle, bytes, NET_HANDLE_BYTES);
     int rc = connect_until(w, handle, &comm);
     CHECK(rc && !comm, "%s: connected", what);
-    CHECK(net_log.warnings == warnings + 1, "%s: error %d and %u warnings", what, rc,
-          net_log.warnings - warnings);
+    CHECK(net_warnings() == warnings + 1, "%s: error %d and %u warnings", what, rc,
+          net_warnings() - warnings);
     w->warnings++;
     guard_free(handle, NET_HANDLE_BYTES);
 }
@@ -277,7 +277,7 @@ void case_bad_client(struct world *w)
     held_take(&before); // what is made once is made
     strangers_first(w);
     held_check(&before, "after the strangers");
-    w->warnings = net_log.warnings; // a stranger may be told of
+    w->warnings = net_warnings(); // a stranger may be told of
     world_close(w);
 }
 
@@ -336,7 +336,7 @@ void case_bent_handle(struct world *w)
     }
     held_check(&before, "after bent handles");
     CHECK(connected * 8 < tried, "%d of %d bent handles connect", connected, tried);
-    w->warnings = net_log.warnings; // one for each refusal
+    w->warnings = net_warnings(); // one for each refusal
     pair_close(w, &p);
     guard_free(handle, NET_HANDLE_BYTES);
     world_close(w);

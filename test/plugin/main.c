@@ -55,8 +55,8 @@ static void run_side(const struct options *o, const struct contract_case *c, str
     if (!c->raw) {
         world_close(&w);
     }
-    if (!w.net.reference && net_log.warnings != w.warnings) {
-        fail("%u warnings in the log, not %u", net_log.warnings, w.warnings);
+    if (!w.net.reference && net_warnings() != w.warnings) {
+        fail("%u warnings in the log, not %u", net_warnings(), w.warnings);
     }
     exit(0);
 }

@@ -12,15 +12,20 @@
 
 #include "plugin/net_abi.h"
 
-struct net_log net_log;
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+#define KEPT 64u
+
+static struct {
+    pthread_mutex_t lock;
+    unsigned warnings, count;
+    char line[KEPT][NET_LINE_BYTES]; // ring: line n is at n % KEPT
+} net_log = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void net_say(int level, unsigned long subsystems, const char *file, int line, const char *format,
              ...)
 {
     (void)subsystems, (void)file, (void)line;
-    (void)pthread_mutex_lock(&log_lock); // the plugin's own threads log too
-    char *to = net_log.line[net_log.count++ % 64];
+    (void)pthread_mutex_lock(&net_log.lock); // the plugin's own threads log too
+    char *to = net_log.line[net_log.count++ % KEPT];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(to, sizeof net_log.line[0], format, args);
@@ -29,14 +34,41 @@ void net_say(int level, unsigned long subsystems, const char *file, int line, co
     if (getenv("VERBOSE")) {
         (void)fprintf(stderr, "# [%s] %s\n", level == GEMMAR_NCCL_LOG_WARN ? "warn" : "info", to);
     }
-    (void)pthread_mutex_unlock(&log_lock);
+    (void)pthread_mutex_unlock(&net_log.lock);
+}
+
+unsigned net_warnings(void)
+{
+    (void)pthread_mutex_lock(&net_log.lock);
+    unsigned n = net_log.warnings;
+    (void)pthread_mutex_unlock(&net_log.lock);
+    return n;
+}
+
+unsigned net_lines(void)
+{
+    (void)pthread_mutex_lock(&net_log.lock);
+    unsigned n = net_log.count;
+    (void)pthread_mutex_unlock(&net_log.lock);
+    return n;
+}
+
+int net_line(unsigned age, char out_line[NET_LINE_BYTES])
+{
+    (void)pthread_mutex_lock(&net_log.lock);
+    int is_kept = age < net_log.count && age < KEPT;
+    if (is_kept) {
+        memcpy(out_line, net_log.line[(net_log.count - 1 - age) % KEPT], NET_LINE_BYTES);
+    }
+    (void)pthread_mutex_unlock(&net_log.lock);
+    return is_kept;
 }
 
 int net_logged(const char *text)
 {
-    unsigned from = net_log.count > 64 ? net_log.count - 64 : 0;
-    for (unsigned n = from; n < net_log.count; n++) {
-        if (strstr(net_log.line[n % 64], text)) {
+    char line[NET_LINE_BYTES];
+    for (unsigned age = 0; net_line(age, line); age++) {
+        if (strstr(line, text)) {
             return 1;
         }
     }

@@ -108,13 +108,12 @@ int net_finalize(struct net *net, void *ctx); // success without a call before v
 const char *net_missing(struct net *net);
 const struct net_calls *net_calls_of(int api); // adapt.c
 
-// What the plugin logged, newest last. WARN lines count.
-struct net_log {
-    unsigned warnings;
-    unsigned count;
-    char line[64][512]; // ring: line n is at n % 64
-};
-extern struct net_log net_log;
+// What the plugin logged, on any thread: the newest 64 lines are kept, and WARN lines are counted.
+#define NET_LINE_BYTES 512
+unsigned net_warnings(void);
+unsigned net_lines(void);
+// A kept line, 0 for the newest. 0 when there is none.
+int net_line(unsigned age, char out_line[NET_LINE_BYTES]);
 // 1 when some kept line holds the text.
 int net_logged(const char *text);
 void net_say(int level, unsigned long subsystems, const char *file, int line, const char *format,

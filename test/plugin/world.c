@@ -35,8 +35,11 @@ void fail(const char *format, ...)
     va_start(args, format);
     say(format, args);
     va_end(args);
-    for (unsigned n = net_log.count > 5 ? net_log.count - 5 : 0; n < net_log.count; n++) {
-        note("logged: %s", net_log.line[n % 64]);
+    char line[NET_LINE_BYTES];
+    for (unsigned age = 5; age-- > 0;) {
+        if (net_line(age, line)) {
+            note("logged: %s", line);
+        }
     }
     _exit(1);
 }
