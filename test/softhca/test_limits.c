@@ -317,16 +317,23 @@ static void sum_numbers(void *user, const struct ibv_qp *qp, const struct ibv_qp
     *(uint32_t *)user += attr->qp_state == IBV_QPS_RTS ? qp->qp_num : 0;
 }
 
+static void count_writable(void *user, const struct ibv_mr *mr, uint32_t access)
+{
+    *(uint32_t *)user += (mr == a.mr || mr == b.mr) && (access & IBV_ACCESS_REMOTE_WRITE) != 0;
+}
+
 START_TEST(objects_are_counted_until_destroyed)
 {
     struct softhca_objects o;
-    uint32_t sum = 0;
+    uint32_t sum = 0, writable = 0;
     open_loop(NULL);
     softhca_query_objects(&o);
     ck_assert(o.contexts == 1 && o.pds == 2 && o.mrs == 2 && o.cqs == 2 && o.qps == 2);
     ck_assert_uint_eq(o.channels, 0);
     softhca_visit_qps(sum_numbers, &sum);
     ck_assert_uint_eq(sum, a.qp->qp_num + b.qp->qp_num);
+    softhca_visit_mrs(count_writable, &writable);
+    ck_assert_uint_eq(writable, 2);
     close_loop();
     softhca_query_objects(&o);
     ck_assert_uint_eq(o.contexts + o.pds + o.mrs + o.cqs + o.qps + o.channels, 0);

@@ -10,7 +10,10 @@
 #include "tools/softhca/config.h"
 #include "tools/softhca/fabric.h"
 #include "tools/softhca/hca.h"
+#include "tools/softhca/softhca.h"
 #include "tools/softhca/sync.h"
+
+static uint32_t fired; // hits of all rules. Any thread adds and reads
 
 static void note_calls(struct softhca_fault_set *set)
 {
@@ -99,7 +102,13 @@ static int hit(struct softhca_rule *r)
         return 0;
     }
     r->fired++;
+    (void)SOFTHCA_ADD(&fired, 1);
     return 1;
+}
+
+SOFTHCA_EXPORT uint32_t softhca_query_faults(void)
+{
+    return SOFTHCA_LOAD_ACQUIRE(&fired);
 }
 
 int softhca_fault_call(enum softhca_call call)

@@ -373,3 +373,15 @@ SOFTHCA_EXPORT int softhca_query_mr(const struct ibv_mr *base, struct softhca_mr
     softhca_unlock();
     return 0;
 }
+
+SOFTHCA_EXPORT void softhca_visit_mrs(softhca_visit_mr *visit, void *user)
+{
+    softhca_lock();
+    for (uint32_t i = 0; i < SOFTHCA_MR_SLOTS; i++) {
+        const struct softhca_mr *mr = softhca_hca->mrs[i];
+        if (mr) {
+            visit(user, &mr->mr, mr->access);
+        }
+    }
+    softhca_unlock();
+}

@@ -36,6 +36,11 @@ void softhca_query_objects(struct softhca_objects *out_objects);
 void softhca_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
                                      const struct ibv_qp_attr *attr),
                        void *user);
+// Shows every region of this process with its access flags; visit may not call verbs.
+typedef void softhca_visit_mr(void *user, const struct ibv_mr *mr, uint32_t access);
+void softhca_visit_mrs(softhca_visit_mr *visit, void *user);
+// Events that fault rules have hit in this process so far.
+uint32_t softhca_query_faults(void);
 
 #ifdef __cplusplus
 }
