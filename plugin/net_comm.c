@@ -49,14 +49,17 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Queue depths that the device has: one completion queue serves all lanes of a rail. */
+/* Queue depths that the device has: one completion queue serves a rail's lanes and its flushes. */
 static void depths(const struct net_comm *c, const struct gemmar_ib_device *d, uint32_t *send,
                    uint32_t *recv)
 {
     uint32_t lanes = (c->lanes + c->rails - 1) / c->rails;
-    uint32_t entries = d->attr.max_cqe > 0 ? (uint32_t)d->attr.max_cqe / lanes : UINT32_MAX;
+    uint32_t entries = UINT32_MAX;
     uint32_t most = d->attr.max_qp_wr > 0 ? (uint32_t)d->attr.max_qp_wr : UINT32_MAX;
 
+    if (d->attr.max_cqe > NET_SLOTS) {
+        entries = ((uint32_t)d->attr.max_cqe - NET_SLOTS) / lanes;
+    }
     most = least(most, entries / 2);
     *send = least((c->sends ? NET_SEND_DEPTH : 4 * NET_SLOTS) + DRAIN_ROOM, most);
     *recv = c->sends ? 1 : least(NET_RECV_DEPTH, most);
@@ -246,6 +249,11 @@ void net_comm_close(struct net_comm *c)
     /* In a forked child the objects are the parent's. */
     bool ours = gemmar_core_is_ours(&c->hold);
 
+    if (c->failed != 0 && c->flushed != 0) {
+        gemmar_info(&c->hold.log,
+                    "net: %s peer %s: %llu work requests were flushed after the error",
+                    c->sends ? "to" : "from", c->peer_text, (unsigned long long)c->flushed);
+    }
     for (uint32_t i = 0; c->lane != NULL && ours && i < c->lanes; i++) {
         struct net_lane *l = &c->lane[i];
         struct gemmar_ib_device *d = c->rail[l->rail].device;
