@@ -251,7 +251,8 @@ int net_recv_post(struct net_recv *recv, struct net_lane *lane, uint32_t count);
 
 /* Send a request's message anew. 0, -EAGAIN, or the communicator's result. */
 int net_send_again(struct net_send *send, struct net_request *request);
-/* Announce a group again. The communicator's result. */
+/* Announce a group. 0, -EAGAIN when its queue pair does not take it now, or the communicator's
+ * result. */
 int net_recv_announce(struct net_recv *recv, uint64_t slot, uint32_t parts);
 
 /* ---- net_failover.c ---- */

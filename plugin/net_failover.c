@@ -283,6 +283,10 @@ static int tell(struct net_comm *c)
     fill_note(c, note);
     wr.wr_id = net_wr_id(NET_WORK_CTS, l->index, 1 + l->unsignalled, 0);
     rc = ibv_post_send(l->qp, &wr, &bad);
+    if (rc == ENOMEM) {
+        f->notes--;
+        return -EAGAIN;
+    }
     if (rc != 0) {
         return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "a note cannot be sent: %s",
                              strerror(rc));
@@ -434,7 +438,7 @@ static int answer(struct net_recv *r)
         rc = net_recv_announce(r, i, request->parts);
     }
     if (rc != 0) {
-        return rc;
+        return rc == -EAGAIN ? 0 : rc;
     }
     f->round = f->heard.round;
     f->tell = true;

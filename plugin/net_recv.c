@@ -25,6 +25,7 @@ int net_recv_announce(struct net_recv *r, uint64_t slot, uint32_t parts)
     struct net_comm *c = &r->base;
     struct net_lane *l = c->live[0];
     struct ibv_send_wr *bad, *wr = &r->cts_wr;
+    uint32_t before = l->unsignalled;
     uint32_t signalled = ++l->unsignalled < NET_CTS_SIGNAL ? 0 : l->unsignalled;
     int rc;
 
@@ -38,6 +39,10 @@ int net_recv_announce(struct net_recv *r, uint64_t slot, uint32_t parts)
     wr->wr.rdma.rkey = l->peer_words_rkey;
     l->unsignalled = signalled != 0 ? 0 : l->unsignalled;
     rc = ibv_post_send(l->qp, wr, &bad);
+    if (rc == ENOMEM) {
+        l->unsignalled = before;
+        return -EAGAIN;
+    }
     if (rc != 0) {
         return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR,
                              "device %s:%d qp 0x%x does not take a clear-to-send: %s",
@@ -75,14 +80,16 @@ int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, v
         fill(&r->words->cts[slot][i], c, data[i], sizes[i], tags[i], mhandles[i], (uint32_t)n);
         request->bytes[i] = sizes[i];
         request->arrived[i] = 0;
-        if (phandles != NULL && phandles[i] != NULL) {
-            gemmar_net_profile_start(c->profiler, phandles[i], (int)l->rail, l->qp->qp_num, 0, 0, 0,
-                                     &request->event[i]);
-        }
     }
     rc = net_recv_announce(r, slot, (uint32_t)n);
     if (rc != 0) {
-        return rc;
+        return rc == -EAGAIN ? net_comm_poll(c) : rc;
+    }
+    for (int i = 0; phandles != NULL && i < n; i++) {
+        if (phandles[i] != NULL) {
+            gemmar_net_profile_start(c->profiler, phandles[i], (int)l->rail, l->qp->qp_num, 0, 0, 0,
+                                     &request->event[i]);
+        }
     }
     request->state = NET_REQUEST_RECV;
     request->done = 0;
