@@ -118,13 +118,14 @@ static int to_flush(int n, const int *sizes, void **mhandles)
 
 static struct net_request *free_flush(struct net_recv *r)
 {
-    struct net_request *request = &r->flush[r->flushes % NET_SLOTS];
+    for (uint32_t i = 0; i < NET_SLOTS; i++) {
+        struct net_request *request = &r->flush[r->flushes++ % NET_SLOTS];
 
-    if (request->state != NET_REQUEST_FREE) {
-        return NULL;
+        if (request->state == NET_REQUEST_FREE) {
+            return request;
+        }
     }
-    r->flushes++;
-    return request;
+    return NULL;
 }
 
 int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandles,
@@ -145,8 +146,9 @@ int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandle
         return GEMMAR_NCCL_SUCCESS;
     }
     request = free_flush(r);
-    if (request == NULL) {
-        return GEMMAR_NCCL_SUCCESS;
+    if (request == NULL) { /* success without a request would mean that none is needed */
+        return net_comm_fail(c, GEMMAR_NCCL_INTERNAL_ERROR, "more than %d flushes under way",
+                             NET_SLOTS);
     }
     mr = mhandles[last];
     request->pending = 0;
