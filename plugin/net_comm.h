@@ -41,7 +41,7 @@ enum net_work {
     NET_WORK_CTS = 1,  /* lane, work requests */
     NET_WORK_FLUSH = 2,
     NET_WORK_RECV = 3,  /* lane */
-    NET_WORK_PIECE = 4, /* lane; before the last one of a stripe, never signalled */
+    NET_WORK_PIECE = 4, /* lane, request; before the last one of a stripe, never signalled */
     NET_WORK_DRAIN = 5, /* lane; the last one that a stopped queue flushes */
     NET_WORK_TRIAL = 6, /* lane; on a revived path */
 };

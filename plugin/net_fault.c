@@ -46,22 +46,51 @@ int net_comm_fail(struct net_comm *c, int result, const char *format, ...)
     return result;
 }
 
+/* How the memory of a failed work request was registered, 0 where that is not known. */
+static int memory_of(const struct net_comm *c, uint64_t wr_id)
+{
+    const struct net_send *s = (const struct net_send *)c;
+    enum net_work work = (enum net_work)(wr_id & 0xff);
+    uint32_t request = (uint32_t)(wr_id >> 32);
+
+    if (!c->sends || (work != NET_WORK_DATA && work != NET_WORK_PIECE)) {
+        return GEMMAR_NET_PTR_HOST; /* words of ours */
+    }
+    return s->request[request].mr != NULL ? s->request[request].mr->type : 0;
+}
+
+static const char *protection_hint(int memory)
+{
+    switch (memory) {
+    case GEMMAR_NET_PTR_CUDA:
+        return "the device may not read the GPU's memory: look at PCI access control (ACS) and the "
+               "IOMMU, and try NCCL_NET_GDR_LEVEL=LOC";
+    case GEMMAR_NET_PTR_HOST:
+        return "the device may not read its own host's memory; this is a bug, please report it";
+    default:
+        return "the device may not read its own host's memory: with GPU memory look at PCI access "
+               "control (ACS) and the IOMMU, and try NCCL_NET_GDR_LEVEL=LOC; with host memory this "
+               "is a bug";
+    }
+}
+
 /* What a user should look at; the opcode and length of a failed completion are undefined. */
-static const char *hint(enum ibv_wc_status status)
+static const char *hint(enum ibv_wc_status status, int memory)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
         return "the peer cannot be reached: is it alive, are cables, routes and GIDs right; "
                "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT say how long to try";
     case IBV_WC_RNR_RETRY_EXC_ERR: return "the peer posts no receives any more";
-    case IBV_WC_LOC_PROT_ERR:
-        return "the device may not read or write its own host's memory: with GPU memory look at "
-               "PCI access control (ACS) and the IOMMU, and try NCCL_NET_GDR_LEVEL=LOC; with host "
-               "memory this is a bug";
+    case IBV_WC_LOC_PROT_ERR: return protection_hint(memory);
     case IBV_WC_REM_ACCESS_ERR:
         return "the peer's memory is not registered as both ends believe, or its PCI access "
                "control (ACS) forbids it";
     case IBV_WC_LOC_LEN_ERR: return "a message was longer than the device takes";
+    case IBV_WC_LOC_QP_OP_ERR: return "the device did not execute it; is its port up?";
+    case IBV_WC_REM_INV_REQ_ERR:
+        return "the peer's device refused it; do both ends run the same version with the same "
+               "settings?";
     case IBV_WC_REM_OP_ERR: return "the peer's device could not carry it out";
     default: return "see the status";
     }
@@ -118,7 +147,7 @@ int net_comm_bad_completion(struct net_comm *c, const struct ibv_wc *wc)
         "device %s qp 0x%x gid %s: %s",
         work_name(wc->wr_id), d->verbs->wc_status_str(wc->status), (int)wc->status, wc->vendor_err,
         d->name, d->port, wc->qp_num, mine, c->peer_device[l->peer_rail], l->peer.qp_number, theirs,
-        hint(wc->status));
+        hint(wc->status, memory_of(c, wc->wr_id)));
 }
 
 int net_comm_check(struct net_comm *c)

@@ -138,6 +138,14 @@ static int completed(struct net_comm *c, struct net_rail *rail, const struct ibv
     return 0;
 }
 
+/* What came with an error is not looked at any more. */
+static void count_flushed(struct net_comm *c, const struct ibv_wc *wc, int n)
+{
+    for (int i = 0; i < n; i++) {
+        c->flushed += wc[i].status == IBV_WC_WR_FLUSH_ERR;
+    }
+}
+
 int net_comm_poll(struct net_comm *c)
 {
     struct ibv_wc wc[BATCH];
@@ -155,6 +163,7 @@ int net_comm_poll(struct net_comm *c)
             int rc = completed(c, rail, &wc[k]);
 
             if (rc != 0) {
+                count_flushed(c, wc + k + 1, n - k - 1);
                 return rc;
             }
         }

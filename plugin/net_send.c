@@ -153,7 +153,7 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
     int rc;
 
     for (uint32_t i = 0; i + 1 < n; i++) {
-        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, l->index, 0, 0);
+        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, l->index, 0, m->request->index);
     }
     s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, l->index, n, m->request->index);
     s->wr[n - 1].next = NULL;
