@@ -71,6 +71,23 @@ int probe_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
     return visit_qps != NULL;
 }
 
+int probe_visit_mrs(softhca_visit_mr *visit, void *user)
+{
+    void (*visit_mrs)(softhca_visit_mr *, void *);
+    *(void **)&visit_mrs = softhca_symbol("softhca_visit_mrs");
+    if (visit_mrs) {
+        visit_mrs(visit, user);
+    }
+    return visit_mrs != NULL;
+}
+
+unsigned probe_faults(void)
+{
+    uint32_t (*query)(void);
+    *(void **)&query = softhca_symbol("softhca_query_faults");
+    return query ? query() : 0;
+}
+
 struct sent {
     const char *device;
     size_t length; // of its name; a port may follow

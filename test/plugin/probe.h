@@ -17,6 +17,10 @@ void held_check(const struct held *before, const char *when);
 int probe_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
                                   const struct ibv_qp_attr *attr),
                     void *user);
+// The same for regions, with their access flags.
+int probe_visit_mrs(softhca_visit_mr *visit, void *user);
+// Events that softhca's fault rules have hit in this process; 0 without softhca.
+unsigned probe_faults(void);
 // Bytes that the queue pairs of a device have sent so far, repeats included. 0 without softhca.
 uint64_t probe_sent_bytes(const char *device);
 
