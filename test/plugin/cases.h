@@ -3,9 +3,14 @@
 #ifndef GEMMAR_TEST_PLUGIN_CASES_H
 #define GEMMAR_TEST_PLUGIN_CASES_H
 
+#include <sys/types.h>
+
 #include "test/plugin/world.h"
 
 struct plan;
+
+// The shell command of --while, beside the case.
+pid_t command_start(struct world *w);
 
 // A virtual NIC of up to four devices where the version has that, else the device of the options.
 int rails_open(struct world *w);
@@ -44,6 +49,10 @@ void case_load(struct world *w);
 void case_init(struct world *w);
 void case_no_device(struct world *w);
 void case_disturbed(struct world *w);
+void case_sender_closes(struct world *w);
+void case_receiver_closes(struct world *w);
+void case_sender_ends(struct world *w);
+void case_receiver_ends(struct world *w);
 void case_traffic_class(struct world *w);
 
 #endif

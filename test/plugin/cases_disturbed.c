@@ -14,7 +14,7 @@
 #define RAILS       8
 #define HEAL_ROUNDS 400 // of one plan and a nap, until all rails are back
 
-static pid_t start_command(struct world *w)
+pid_t command_start(struct world *w)
 {
     (void)fflush(NULL);
     pid_t child = fork();
@@ -85,7 +85,7 @@ void case_disturbed(struct world *w)
     plan_mix(w, &plan, w->o->transfers);
     pair_open(w, &p, dev);
     if (w->roles & SENDER) {
-        command = start_command(w);
+        command = command_start(w);
     }
     do {
         plan_run(w, &p, &plan);
