@@ -69,11 +69,11 @@ static void be_stopped(struct world *w)
     if (child == 0) {
         (void)alarm(w->o->seconds);
         run_rounds(w, 1);
-        CHECK(net_log.warnings == 0, "%u warnings", net_log.warnings);
+        CHECK(net_warnings() == 0, "%u warnings", net_warnings());
         exit(0);
     }
     wait_for_word(w, child);
-    nap_ms(50); // into the traffic
+    nap_ms(50);                 // into the traffic
     (void)kill(child, SIGSTOP); // ours, not yet waited for
     CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status), "it was not stopped");
     nap_ms(STOP_MS);
@@ -182,8 +182,7 @@ void case_e05_stopped_for_ever(struct world *w)
     }
     int rc = send_until_told(w, p.send);
     CHECK(rc == GEMMAR_NCCL_REMOTE_ERROR, "error %d, not %d", rc, GEMMAR_NCCL_REMOTE_ERROR);
-    CHECK(net_log.warnings == 1 && net_logged("cannot be reached"), "%u warnings",
-          net_log.warnings);
+    CHECK(net_warnings() == 1 && net_logged("cannot be reached"), "%u warnings", net_warnings());
     w->warnings = 1;
     uint64_t start = now_ms();
     must(net_close_send(&w->net, p.send), "closeSend");
@@ -288,7 +287,7 @@ static int fail_once(struct world *w, const void *arg)
     if (a->call && !hits) {
         return NOT_HIT;
     }
-    CHECK(!rc || net_log.warnings > 0, "%s: error %d without a word", a->call, rc);
+    CHECK(!rc || net_warnings() > 0, "%s: error %d without a word", a->call, rc);
     CHECK(a->call || !rc, "error %d without a fault", rc);
     (void)unsetenv("SOFTHCA_FAULTS");
     must(live(w, &hits), "what came after the fault");

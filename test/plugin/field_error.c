@@ -20,11 +20,13 @@ struct fault {
     const char *kind, *name, *hint, *not_hint;
 };
 
+// The newest kept line that has it.
 static const char *warning(const char *text)
 {
-    for (unsigned n = net_log.count > 64 ? net_log.count - 64 : 0; n < net_log.count; n++) {
-        if (strstr(net_log.line[n % 64], text)) {
-            return net_log.line[n % 64];
+    static char line[NET_LINE_BYTES];
+    for (unsigned age = 0; net_line(age, line); age++) {
+        if (strstr(line, text)) {
+            return line;
         }
     }
     fail("no line has '%s'", text);
@@ -48,8 +50,9 @@ static void check_text(struct world *w, const struct fault *f, uint32_t qp)
     (void)snprintf(number, sizeof number, "qp 0x%x", qp);
     (void)snprintf(device, sizeof device, "device %s ", props.name); // with its port
     const char *line = warning(status);
-    const char *const words[] = {f->kind, f->name,       "vendor error 0x", " peer 127.0.0.1",
-                                 device,  "peer's device", number,          f->hint};
+    const char *const words[] = {
+        f->kind, f->name, "vendor error 0x", " peer 127.0.0.1", device, "peer's device",
+        number,  f->hint};
     for (unsigned i = 0; i < sizeof words / sizeof *words; i++) {
         CHECK(strstr(line, words[i]), "no '%s' in: %s", words[i], line);
     }
@@ -84,7 +87,7 @@ static int one_error(struct world *w, const void *arg)
     CHECK(l.failed == f->side, "status %d is an error of the other end", f->status);
     line_linger(w, &l, 100);
     CHECK(rc == f->result, "status %d is the result %d, not %d", f->status, rc, f->result);
-    CHECK(net_log.warnings == 1, "status %d: %u warnings", f->status, net_log.warnings);
+    CHECK(net_warnings() == 1, "status %d: %u warnings", f->status, net_warnings());
     check_text(w, f, qp);
     field_clear(w);
     unsigned flushed = pending_sends(&l) - 1; // behind the one that failed
@@ -160,7 +163,7 @@ void case_o01_failed_flush(struct world *w)
     int rc = line_run_out(w, &l, LIMIT_MS);
     CHECK(l.failed == RECEIVER && rc == GEMMAR_NCCL_SYSTEM_ERROR, "a failed flush is result %d",
           rc);
-    CHECK(net_log.warnings == 1, "%u warnings", net_log.warnings);
+    CHECK(net_warnings() == 1, "%u warnings", net_warnings());
     (void)warning("flush");
     w->warnings = 1;
     field_clear(w);
@@ -183,7 +186,7 @@ void case_c04_black_hole(struct world *w)
     int rc = line_run_out(w, &lost, LIMIT_MS);
     note("error %d after %llu ms", rc, (unsigned long long)(now_ms() - start));
     CHECK(rc == GEMMAR_NCCL_REMOTE_ERROR, "error %d, not %d", rc, GEMMAR_NCCL_REMOTE_ERROR);
-    CHECK(net_log.warnings == 1, "%u warnings", net_log.warnings);
+    CHECK(net_warnings() == 1, "%u warnings", net_warnings());
     const char *line = warning("cannot be reached");
     CHECK(count_of(line, "gid ") == 2 && strstr(line, "peer's device"), "not both ends in: %s",
           line);

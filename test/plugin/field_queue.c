@@ -18,7 +18,7 @@ static void run_plan(struct world *w, const struct plan *plan)
     plan_run(w, &p, plan);
     pair_close(w, &p);
     world_close(w);
-    CHECK(net_log.warnings == 0, "%u warnings", net_log.warnings);
+    CHECK(net_warnings() == 0, "%u warnings", net_warnings());
 }
 
 // Long and short messages, alone and in groups.
@@ -135,6 +135,30 @@ void case_r02_refused_posts(struct world *w)
                        1 + nth / 3);
     }
     (void)field_child(w, refused_posts, rules);
+}
+
+// Some devices take a scatter entry of length 0 for one of 2^31 bytes.
+void case_r05_empty_messages(struct world *w)
+{
+    struct pair p;
+    struct plan plan;
+    world_open(w);
+    pair_open(w, &p, w->o->dev);
+    plan_init(&plan, 1000, 8, w->o->seed);
+    for (unsigned k = 0; k < plan.count; k++) {
+        struct group *g = &plan.groups[k];
+        group_fill(g, k % 3 == 2 ? 8 : 1, 0, 0);
+        for (int i = 0; i < g->n; i++) {
+            g->part[i].null = (int)(k % 2);
+        }
+        g->flush = k % 4 == 0;
+    }
+    plan_run(w, &p, &plan);
+    CHECK(probe_empty_entries() == 0, "%llu scatter entries of length 0",
+          (unsigned long long)probe_empty_entries());
+    plan_release(&plan);
+    pair_close(w, &p);
+    world_close(w);
 }
 
 #define CONNECTIONS 64u
