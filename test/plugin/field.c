@@ -19,6 +19,7 @@ const struct contract_case contract_cases[] = {
     {"o02-strict-words", case_o02_strict_words, ONE, 1, 6, NULL},
     {"o03-late-queue-pair", case_o03_late_queue_pair, ONE, 1, 6, NULL},
     {"r02-refused-posts", case_r02_refused_posts, ONE, 1, 6, NULL},
+    {"r05-empty-messages", case_r05_empty_messages, ONE, 1, 6, NULL},
     {"r07-short-queues", case_r07_short_queues, ONE, 1, 6, NULL},
     {0},
 };

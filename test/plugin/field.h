@@ -17,6 +17,7 @@ void case_o01_failed_flush(struct world *w);
 void case_o02_strict_words(struct world *w);
 void case_o03_late_queue_pair(struct world *w);
 void case_r02_refused_posts(struct world *w);
+void case_r05_empty_messages(struct world *w);
 void case_r07_short_queues(struct world *w);
 
 #endif

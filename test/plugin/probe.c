@@ -120,3 +120,28 @@ uint64_t probe_sent_bytes(const char *device)
     }
     return sum;
 }
+
+static void take_any(void *user, const struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+{
+    struct sent *s = user;
+    (void)attr;
+    if (s->count < 256) {
+        s->qps[s->count++] = qp;
+    }
+}
+
+uint64_t probe_empty_entries(void)
+{
+    int (*query)(struct ibv_qp *, struct softhca_qp_info *);
+    struct sent s = {0};
+    uint64_t sum = 0;
+    *(void **)&query = softhca_symbol("softhca_query_qp");
+    if (query && probe_visit_qps(take_any, &s)) {
+        for (unsigned i = 0; i < s.count; i++) {
+            struct softhca_qp_info info;
+            (void)query((struct ibv_qp *)(uintptr_t)s.qps[i], &info); // cannot fail
+            sum += info.empty_sges;
+        }
+    }
+    return sum;
+}

@@ -113,6 +113,7 @@ static const struct report *disturbed(int nodes, int per_node, int signal_rank, 
     return ranks_run(&run);
 }
 
+/* E-05 for the fused path: a peer that is killed, this one and those below, or stopped. */
 START_TEST(killed_peer_of_another_node)
 {
     const struct report *reports = disturbed(2, 1, 1, SIGKILL, NULL);
@@ -164,6 +165,7 @@ START_TEST(port_that_stays_down)
 }
 END_TEST
 
+/* E-04: an error inside the proxy ends the calls of all ranks. */
 START_TEST(failed_completion)
 {
     const struct report *reports;

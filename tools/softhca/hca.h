@@ -235,6 +235,7 @@ struct softhca_qp {
     uint32_t active;                // 1 while on it. Writers: posters (set), progress (clear). SC
     struct softhca_qp *live_prev, *live_next; // queue pairs with work; under hca.lock
     uint32_t live;
+    uint64_t empty_sges; // posted and of length 0, under sq_lock
     uint64_t tx_bytes, tx_msgs;
 
     uint32_t late_count; // requests to it that a fault rule holds back; under hca.lock

@@ -27,12 +27,12 @@ static int is_atomic(uint32_t opcode)
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-static int fill_lists(const struct softhca_qp *qp, struct softhca_wqe *w,
-                      const struct ibv_send_wr *wr)
+static int fill_lists(struct softhca_qp *qp, struct softhca_wqe *w, const struct ibv_send_wr *wr)
 {
     uint64_t length = 0;
     for (int i = 0; i < wr->num_sge; i++) {
         length += wr->sg_list[i].length;
+        qp->empty_sges += wr->sg_list[i].length == 0;
     }
     w->length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
     w->is_inline = (wr->send_flags & IBV_SEND_INLINE) != 0;
@@ -56,8 +56,7 @@ static int fill_lists(const struct softhca_qp *qp, struct softhca_wqe *w,
 }
 
 // Under sq_lock.
-static int fill_wqe(const struct softhca_qp *qp, struct softhca_wqe *w,
-                    const struct ibv_send_wr *wr)
+static int fill_wqe(struct softhca_qp *qp, struct softhca_wqe *w, const struct ibv_send_wr *wr)
 {
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge) {
         return EINVAL;

@@ -236,6 +236,7 @@ SOFTHCA_EXPORT int softhca_query_qp(struct ibv_qp *base, struct softhca_qp_info 
     uint64_t tail = SOFTHCA_LOAD_ACQUIRE(&qp->sq_tail);
     out_info->sent_bytes = qp->tx_bytes;
     out_info->sent_messages = qp->tx_msgs;
+    out_info->empty_sges = qp->empty_sges;
     out_info->sent_wrs = (uint32_t)(tail - qp->una);
     out_info->free_wrs =
         qp->cap.max_send_wr - (uint32_t)(tail - SOFTHCA_LOAD_ACQUIRE(&qp->sq_freed));

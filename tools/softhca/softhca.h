@@ -20,6 +20,7 @@ struct softhca_mr_info {
 struct softhca_qp_info {
     uint64_t sent_bytes;    // payload handed to the wire, repeats included
     uint64_t sent_messages; // packets handed to the wire, acknowledges included
+    uint64_t empty_sges;    // scatter entries of length 0 in posted sends; some devices read 2^31
     uint32_t sent_wrs;      // posted and not completed
     uint32_t free_wrs;      // that a post would find
 };

@@ -34,6 +34,7 @@ START_TEST(no_step_that_fails_leaves_anything)
 }
 END_TEST
 
+/* O-03 for the fused path: a flag must not overtake its data. */
 START_TEST(stamp_follows_its_data_when_a_queue_pair_is_late)
 {
     struct setup o = {.queue_pairs = 2, .ring_entries = 64, .first_epoch = 1};
@@ -166,6 +167,7 @@ START_TEST(full_send_queue_is_not_overrun)
 }
 END_TEST
 
+/* R-01 for the fused path. */
 START_TEST(epochs_go_on_over_the_edge_of_32_bits)
 {
     uint64_t first = (UINT64_C(1) << 32) - 2;
@@ -276,6 +278,7 @@ START_TEST(idle_proxy_leaves_the_cpu_alone_and_keeps_the_mask)
 END_TEST
 
 /* Flushes follow any first error; they must not bury it. */
+/* E-01 for the fused path: the first error is told, what is flushed behind it is not. */
 START_TEST(first_error_wins)
 {
     static const enum ibv_wc_status statuses[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,

@@ -78,6 +78,7 @@ static const struct {
     {"\xff\xfe", "error"},
 };
 
+/* D-01: prefixes, = exact, ^ exclude, as NCCL reads them. */
 START_TEST(text_selects_exactly_these_devices)
 {
     ck_assert_msg(strcmp(selected(cases[_i].text), cases[_i].want) == 0, "'%s': %s, not %s",

@@ -146,6 +146,7 @@ static void set(struct gemmar_knobs *knobs, const char *variable, const char *va
     }
 }
 
+/* the GID that can be reached, or a clear refusal. */
 START_TEST(table_gives_this_index)
 {
     const struct gid_case *c = &cases[_i];

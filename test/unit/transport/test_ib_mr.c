@@ -57,6 +57,7 @@ static bool covers(const struct gemmar_ib_mr *mr, const char *at, uint64_t lengt
     return start <= at && at + length <= start + mr->mr->length;
 }
 
+/* M-03: small buffers in one page. */
 START_TEST(small_buffers_of_one_page_share_a_registration)
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -124,6 +125,7 @@ START_TEST(m02_dmabuf_is_registered_in_whole_pages)
 }
 END_TEST
 
+/* O-02: what orders data must not be reordered. */
 START_TEST(stamps_are_never_relaxed)
 {
     for (int knob = 0; knob <= 2; knob++) {
@@ -152,6 +154,7 @@ START_TEST(stamps_are_never_relaxed)
 }
 END_TEST
 
+/* M-01: either route works when the other one does not. */
 /* dma-buf first, peer memory second, refused third with both reasons. */
 START_TEST(gpu_memory_takes_the_second_route_when_the_first_fails)
 {

@@ -59,6 +59,7 @@ static const struct ibv_qp_attr *connected(void)
     return rtr();
 }
 
+/* unequal MTUs. */
 START_TEST(path_mtu_is_the_smaller_and_is_not_kept)
 {
     static const enum ibv_mtu theirs[] = {IBV_MTU_1024, IBV_MTU_4096, IBV_MTU_256};
@@ -110,6 +111,7 @@ START_TEST(traffic_class_of_the_connection_goes_before_the_knob)
 }
 END_TEST
 
+/* Q-03, this one and the next three: the address handle is filled from zero. */
 START_TEST(same_subnet_needs_no_global_header)
 {
     const struct ibv_qp_attr *a;
@@ -204,6 +206,17 @@ START_TEST(infiniband_does_not_meet_roce)
     ck_assert_int_eq(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), -EPROTO);
     ck_assert_int_eq(fake_warnings(), 1);
     ck_assert_ptr_nonnull(strstr(fake_log_text(), "InfiniBand with RoCE"));
+    close_all();
+}
+END_TEST
+
+START_TEST(q03_peer_without_a_lid_is_refused)
+{
+    fake_reset();
+    open_with(fake_knobs());
+    peer.lid = 0;
+    ck_assert_int_lt(gemmar_ib_qp_connect(&devices[0], qp, &own, &peer, -1), 0);
+    ck_assert_int_eq(fake_warnings(), 1);
     close_all();
 }
 END_TEST
@@ -399,6 +412,7 @@ int main(void)
     tcase_add_test(tcase, knobs_reach_the_queue_pair);
     tcase_add_loop_test(tcase, ece_is_exchanged_only_when_both_ends_have_it, 0, 8);
     tcase_add_test(tcase, infiniband_does_not_meet_roce);
+    tcase_add_test(tcase, q03_peer_without_a_lid_is_refused);
     tcase_add_test(tcase, failed_move_names_both_ends);
     tcase_add_test(tcase, move_that_timed_out_is_tried_again);
     tcase_add_test(tcase, d05_locked_memory_limit_is_named);
