@@ -97,7 +97,7 @@ static void leave(struct world *w, unsigned leaver, int dies)
         command_start(w);
     }
     run_end(w, &p, leaver, dies);
-    w->warnings = net_log.warnings; // the path and the peer are told
+    w->warnings = net_warnings(); // the path and the peer are told
 }
 
 void case_sender_closes(struct world *w)
