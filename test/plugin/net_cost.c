@@ -82,9 +82,9 @@ static void adapt(struct cost *c, int counted, int ready)
 {
     if (counted && !ready) {
         c->early++;
-        c->nap_ns = c->nap_ns < 5000000 ? c->nap_ns * 5 / 4 : c->nap_ns;
+        c->nap_ns = c->nap_ns < 10000000 ? c->nap_ns * 2 : c->nap_ns;
     } else if (counted && c->nap_ns > 50000) {
-        c->nap_ns -= c->nap_ns / 512;
+        c->nap_ns -= c->nap_ns / 2048;
     }
 }
 
