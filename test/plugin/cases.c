@@ -44,6 +44,8 @@ const struct contract_case contract_cases[] = {
     {"receiver-closes", case_receiver_closes, TWO, 0, 9, "does not survive a lost port by default"},
     {"sender-ends", case_sender_ends, TWO, 0, 9, "does not survive a lost port by default"},
     {"receiver-ends", case_receiver_ends, TWO, 0, 9, "does not survive a lost port by default"},
+    {"killed-receiver", case_killed_receiver, TWO, 1, 6, "tells after all retries only"},
+    {"killed-sender", case_killed_sender, TWO, 1, 6, "tells after all retries only"},
     {"huge", case_huge, TWO, 0, 9, "keeps the size of a send in an int"},
     {0},
 };

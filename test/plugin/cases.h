@@ -45,6 +45,8 @@ void case_bad_handle(struct world *w);
 void case_bent_handle(struct world *w);
 void case_bad_server(struct world *w);
 void case_bad_client(struct world *w);
+void case_killed_receiver(struct world *w);
+void case_killed_sender(struct world *w);
 void case_load(struct world *w);
 void case_init(struct world *w);
 void case_no_device(struct world *w);

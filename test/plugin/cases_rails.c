@@ -47,7 +47,7 @@ int rails_open(struct world *w)
 {
     int dev, devs[8] = {0, 1, 2, 3, 4, 5, 6, 7}, most = w->o->api < 12 ? 4 : 8;
     int n = w->devices < most ? w->devices : most;
-    if (w->o->api < 9 || n < 2) {
+    if (w->o->rails > 1 || w->o->api < 9 || n < 2) {
         return w->o->dev;
     }
     must(net_make_vdevice(&w->net, n, devs, &dev), "makeVDevice");

@@ -17,9 +17,12 @@
 
 static const char usage[] =
     "net-contract --plugin PATH|nccl [--api 6..12] [--case NAME,...] [--mode one|two|both]\n"
-    "             [--dev N] [--max-bytes N] [--transfers N] [--rounds N] [--seed N] [--seconds N]\n"
+    "             [--dev N | --rails N] [--sender-hca LIST] [--receiver-hca LIST]\n"
+    "             [--max-bytes N] [--transfers N] [--rounds N] [--seed N] [--seconds N]\n"
     "             [--while COMMAND] [--list]\n"
     "  --plugin     the library to load, or nccl: the hidden table of libnccl 2.28.9 (API 11)\n"
+    "  --rails      all cases use a virtual NIC of the first N devices (not table, properties)\n"
+    "  --sender-hca, --receiver-hca  NCCL_IB_HCA of each, where they are two processes\n"
     "  --max-bytes  largest message (67108864)\n"
     "  --transfers  messages of the random mix (10000)\n"
     "  --rounds     of load, use and unload (100)\n"
@@ -48,6 +51,10 @@ static void run_side(const struct options *o, const struct contract_case *c, str
                        : roles == SENDER            ? "sender"
                                                     : "receiver";
     (void)setenv("SOFTHCA_NODE", node, 1); // before softhca is in the process
+    const char *hca = roles == SENDER ? o->hca[0] : roles == RECEIVER ? o->hca[1] : NULL;
+    if (hca) {
+        (void)setenv("NCCL_IB_HCA", hca, 1);
+    }
     if (!c->raw) {
         world_open(&w);
     }
@@ -164,6 +171,9 @@ static void parse(int argc, char **argv, struct options *o)
                                           {"case", required_argument, NULL, 'c'},
                                           {"mode", required_argument, NULL, 'm'},
                                           {"dev", required_argument, NULL, 'd'},
+                                          {"rails", required_argument, NULL, 'R'},
+                                          {"sender-hca", required_argument, NULL, 'S'},
+                                          {"receiver-hca", required_argument, NULL, 'E'},
                                           {"max-bytes", required_argument, NULL, 'b'},
                                           {"transfers", required_argument, NULL, 't'},
                                           {"rounds", required_argument, NULL, 'r'},
@@ -180,6 +190,9 @@ static void parse(int argc, char **argv, struct options *o)
         case 'c': o->only = optarg; break;
         case 'm': o->modes = *optarg == 'o' ? 1 : *optarg == 't' ? 2 : 3; break;
         case 'd': o->dev = (int)number(optarg); break;
+        case 'R': o->rails = (int)number(optarg); break;
+        case 'S': o->hca[0] = optarg; break;
+        case 'E': o->hca[1] = optarg; break;
         case 'b': o->max_bytes = number(optarg); break;
         case 't': o->transfers = (unsigned)number(optarg); break;
         case 'r': o->rounds = (unsigned)number(optarg); break;

@@ -23,7 +23,8 @@ int probe_visit_mrs(softhca_visit_mr *visit, void *user);
 unsigned probe_faults(void);
 // Scatter entries of length 0 that were posted on the live queue pairs; 0 without softhca.
 uint64_t probe_empty_entries(void);
-// Bytes that the queue pairs of a device have sent so far, repeats included. 0 without softhca.
+// Bytes that the queue pairs of a device have sent so far, repeats included. Without softhca:
+// packets that the device has sent for anyone, 0 where it does not count them.
 uint64_t probe_sent_bytes(const char *device);
 
 #endif

@@ -86,6 +86,16 @@ uint64_t random_below(uint64_t *state, uint64_t n)
     return random_next(state) % n;
 }
 
+static void make_rails(struct world *w)
+{
+    int devs[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    CHECK(w->o->rails <= w->devices && w->o->rails <= 8, "%d rails of %d devices", w->o->rails,
+          w->devices);
+    w->own = *w->o;
+    w->o = &w->own;
+    must(net_make_vdevice(&w->net, w->own.rails, devs, &w->own.dev), "makeVDevice");
+}
+
 void world_open(struct world *w)
 {
     const char *error;
@@ -99,6 +109,9 @@ void world_open(struct world *w)
     must(net_init(&w->net, 1, NET_NO_TC, &w->ctx), "init");
     must(net_devices(&w->net, &w->devices), "devices");
     CHECK(w->devices > 0, "no device");
+    if (w->o->rails > 1) {
+        make_rails(w);
+    }
 }
 
 void world_close(struct world *w)

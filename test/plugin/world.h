@@ -19,6 +19,8 @@ struct options {
     const char *only;        // comma list of cases, NULL: all
     int api;
     int dev;
+    int rails;          // of the virtual NIC that all cases use, 0: dev
+    const char *hca[2]; // NCCL_IB_HCA of the sender and the receiver, or NULL
     size_t max_bytes;   // largest message
     unsigned transfers; // of the random mix
     unsigned rounds;    // of load and unload
@@ -36,7 +38,8 @@ struct shared {              // between the two processes of a case
 };
 
 struct world {
-    const struct options *o;
+    const struct options *o; // own is it, once the virtual NIC has a number
+    struct options own;
     struct shared *shared;
     struct net net;
     unsigned roles;    // SENDER, RECEIVER, or both
