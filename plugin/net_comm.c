@@ -49,11 +49,24 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+/* Paths that a rail of one end serves. A path is a pair of rails, and its lanes are queue pairs of
+ * these; the numbers of rails need not divide each other. */
+static uint32_t paths_of(const struct net_comm *c, uint32_t rails, uint32_t rail)
+{
+    return (c->paths - 1 - rail) / rails + 1;
+}
+
+/* Of a rail, at most: the first one has as many as any. */
+static uint32_t lanes_of_rail(const struct net_comm *c)
+{
+    return paths_of(c, c->rails, 0) * c->queue_pairs;
+}
+
 /* Queue depths that the device has: one completion queue serves a rail's lanes and its flushes. */
 static void depths(const struct net_comm *c, const struct gemmar_ib_device *d, uint32_t *send,
                    uint32_t *recv)
 {
-    uint32_t lanes = (c->lanes + c->rails - 1) / c->rails;
+    uint32_t lanes = lanes_of_rail(c);
     uint32_t entries = UINT32_MAX;
     uint32_t most = d->attr.max_qp_wr > 0 ? (uint32_t)d->attr.max_qp_wr : UINT32_MAX;
 
@@ -69,7 +82,7 @@ static int open_rail(struct net_comm *c, struct net_rail *rail)
 {
     struct gemmar_ib_device *d = rail->device;
     struct gemmar_memory words = {.address = c->words, .length = c->words_bytes, .dmabuf_fd = -1};
-    uint32_t lanes = (c->lanes + c->rails - 1) / c->rails, send, recv;
+    uint32_t lanes = lanes_of_rail(c), send, recv;
     int rc = gemmar_ib_mr_get(d, &words, GEMMAR_MR_STRICT, &rail->words);
 
     if (rc != 0) {
@@ -104,8 +117,8 @@ static int open_lane(struct net_comm *c, uint32_t index)
     int rc;
 
     l->index = index;
-    l->rail = index % c->rails;
-    l->peer_rail = index % c->peer_rails;
+    l->rail = index % c->paths % c->rails;
+    l->peer_rail = index % c->paths % c->peer_rails;
     d = c->rail[l->rail].device;
     depths(c, d, &options.send_depth, &options.recv_depth);
     rc = gemmar_ib_qp_create(d, c->rail[l->rail].cq, &options, &l->qp, &l->inline_bytes);
@@ -190,8 +203,8 @@ void net_comm_describe(const struct net_comm *c, struct net_wire_hello *out)
 /* What a pair of rails can carry; a rail that serves several paths shares its speed among them. */
 static uint32_t weight_of(const struct net_comm *c, const struct net_lane *l, uint32_t peer_mbps)
 {
-    uint32_t mine = c->rail[l->rail].device->speed_mbps / (c->paths / c->rails);
-    uint32_t theirs = peer_mbps / (c->paths / c->peer_rails);
+    uint32_t mine = c->rail[l->rail].device->speed_mbps / paths_of(c, c->rails, l->rail);
+    uint32_t theirs = peer_mbps / paths_of(c, c->peer_rails, l->peer_rail);
     uint32_t weight = least(mine, theirs);
 
     return weight > 0 ? weight : 1;

@@ -51,6 +51,7 @@ void case_load(struct world *w);
 void case_init(struct world *w);
 void case_no_device(struct world *w);
 void case_disturbed(struct world *w);
+void case_disturbed_uneven(struct world *w);
 void case_sender_closes(struct world *w);
 void case_receiver_closes(struct world *w);
 void case_sender_ends(struct world *w);

@@ -50,9 +50,9 @@ static int agree(struct world *w, int go_on)
     return go_on;
 }
 
-static int all_carry(struct world *w, const uint64_t *before)
+static int all_carry(struct world *w, int rails, const uint64_t *before)
 {
-    for (int i = 0; i < w->devices; i++) {
+    for (int i = 0; i < rails; i++) {
         struct net_props props;
         must(net_properties(&w->net, i, &props), "getProperties");
         if (probe_sent_bytes(props.name) < before[i] + MORE) {
@@ -62,29 +62,29 @@ static int all_carry(struct world *w, const uint64_t *before)
     return 1;
 }
 
-static void look(struct world *w, uint64_t *sent)
+static void look(struct world *w, int rails, uint64_t *sent)
 {
-    for (int i = 0; i < w->devices; i++) {
+    for (int i = 0; i < rails; i++) {
         struct net_props props;
         must(net_properties(&w->net, i, &props), "getProperties");
         sent[i] = probe_sent_bytes(props.name);
     }
 }
 
-void case_disturbed(struct world *w)
+// The first `rails` devices are the sending end's.
+static void disturb(struct world *w, int send_dev, int recv_dev, int rails)
 {
     struct plan plan;
     struct pair p;
     uint64_t sent[RAILS];
     unsigned rounds = 0, healed = 0;
     pid_t command = 0;
-    int dev = rails_open(w);
     if (!w->o->disturbance) {
         skip(w, "needs --while");
     }
-    CHECK(w->devices <= RAILS, "%d devices", w->devices);
+    CHECK(rails <= RAILS, "%d devices", rails);
     plan_mix(w, &plan, w->o->transfers);
-    pair_open(w, &p, dev);
+    pair_open_on(w, &p, send_dev, recv_dev);
     if (w->roles & SENDER) {
         command = command_start(w);
     }
@@ -92,18 +92,38 @@ void case_disturbed(struct world *w)
         plan_run(w, &p, &plan);
         rounds++;
     } while (agree(w, command && runs(command)));
-    look(w, sent);
+    look(w, rails, sent);
     do { // the last one may still be healing
         nap_ms(20);
         plan_run(w, &p, &plan);
         healed++;
-    } while (agree(w, healed < HEAL_ROUNDS && !all_carry(w, sent)));
+    } while (agree(w, healed < HEAL_ROUNDS && !all_carry(w, rails, sent)));
     if (w->roles & SENDER) {
-        CHECK(all_carry(w, sent), "a rail carries nothing after %u rounds", healed);
+        CHECK(all_carry(w, rails, sent), "a rail carries nothing after %u rounds", healed);
     }
     note("%u rounds of %u transfers, %u until all rails carried data", rounds, w->o->transfers,
          healed);
     pair_close(w, &p);
     plan_release(&plan);
     w->warnings = net_warnings(); // a path that fails is told
+}
+
+void case_disturbed(struct world *w)
+{
+    int dev = rails_open(w);
+    disturb(w, dev, dev, w->devices);
+}
+
+// The numbers of rails do not divide each other, so that a rail's place in the first round of queue
+// pairs is not its place in the second.
+void case_disturbed_uneven(struct world *w)
+{
+    static const int two[] = {0, 1}, three[] = {1, 2, 3};
+    int from, to;
+    if (w->devices < 4) {
+        skip(w, "fewer than four devices");
+    }
+    must(net_make_vdevice(&w->net, 2, two, &from), "makeVDevice");
+    must(net_make_vdevice(&w->net, 3, three, &to), "makeVDevice");
+    disturb(w, from, to, 2);
 }
