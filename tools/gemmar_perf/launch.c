@@ -24,7 +24,7 @@
 #include "tools/gemmar_perf/place.h"
 #include "tools/gemmar_perf/say.h"
 
-#define GRACE_S     10 /* beyond the timeout, before the ranks of a failed run are killed */
+#define GRACE_S     3 /* beyond the timeout, before the ranks of a failed run are killed */
 #define LINE_BYTES  4096
 #define SEEN        64
 #define TERMINATE_S 2
@@ -43,6 +43,7 @@ struct launch {
     char program[PATH_MAX]; /* the file itself: valgrind follows this name only */
     uint32_t ranks, running;
     pid_t *child;           /* 0: ended */
+    bool *stopped;          /* by a signal: it will not end by itself */
     int out, err, checksum; /* read ends; -1: at their end */
     int signals;
     char address[32];
@@ -254,9 +255,13 @@ static void reap(struct launch *l)
     int how;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &how, WNOHANG)) > 0) {
+    while ((pid = waitpid(-1, &how, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
         for (uint32_t r = 0; r < l->ranks; r++) {
             if (l->child[r] != pid) {
+                continue;
+            }
+            l->stopped[r] = WIFSTOPPED(how);
+            if (WIFSTOPPED(how) || WIFCONTINUED(how)) {
                 continue;
             }
             l->child[r] = 0;
@@ -287,20 +292,32 @@ static void take_signals(struct launch *l)
     reap(l);
 }
 
+/* Are all that still run stopped? Then there is nothing to wait for. */
+static bool none_moves(const struct launch *l)
+{
+    uint32_t stopped = 0;
+
+    for (uint32_t r = 0; r < l->ranks; r++) {
+        stopped += l->child[r] > 0 && l->stopped[r];
+    }
+    return stopped == l->running;
+}
+
 static void enforce_deadline(struct launch *l)
 {
     uint64_t now = now_ns();
 
-    if (l->kill_at == 0 || now < l->kill_at || l->running == 0) {
+    if (l->kill_at == 0 || l->running == 0 || (now < l->kill_at && !none_moves(l))) {
         return;
     }
     if (l->killed_at == 0) {
         if (l->status < 128) {
-            gemmar_perf_say("%u ranks did not end by themselves after the failure: killed",
-                            l->running);
+            gemmar_perf_say("%u ranks did not end by themselves after the failure%s: killed",
+                            l->running, none_moves(l) ? " (stopped by a signal)" : "");
         }
         l->killed_at = now;
         signal_all(l, SIGTERM);
+        signal_all(l, SIGCONT); /* a stopped one takes the other signal only now */
     } else if (now - l->killed_at > TERMINATE_S * UINT64_C(1000000000)) {
         signal_all(l, SIGKILL);
     }
@@ -383,18 +400,20 @@ int gemmar_perf_launch(const struct gemmar_perf_options *options, char **argv)
 {
     uint32_t ranks = options->nodes * options->ranks_per_node;
     pid_t *child = calloc(ranks, sizeof(*child));
+    bool *stopped = calloc(ranks, sizeof(*stopped));
     int signals = open_signals();
     uint64_t first_sum = 0;
     int status = 0;
 
-    if (child == NULL || signals < 0) {
+    if (child == NULL || stopped == NULL || signals < 0) {
         gemmar_perf_say("cannot start %u ranks: %s", ranks, strerror(errno));
         status = 1;
     }
     for (uint32_t run = 0; run < options->runs && status == 0; run++) {
         static struct launch l; /* large */
 
-        l = (struct launch){.o = options, .argv = argv, .ranks = ranks, .child = child};
+        l = (struct launch){
+            .o = options, .argv = argv, .ranks = ranks, .child = child, .stopped = stopped};
         l.out = l.err = l.checksum = -1;
         l.signals = signals;
         status = run_once(&l);
@@ -413,6 +432,7 @@ int gemmar_perf_launch(const struct gemmar_perf_options *options, char **argv)
     if (signals >= 0) {
         (void)close(signals);
     }
+    free(stopped);
     free(child);
     return status;
 }

@@ -98,13 +98,10 @@ static int checked_call(struct measure *m, enum gemmar_perf_kind kind)
     struct gemmar_perf_inputs in =
         gemmar_perf_session_inputs(m->s, &m->result->shape, kind, m->s->results);
     struct gemmar_perf_verdict before = m->verdict;
-    char why[GEMMAR_PERF_WHY_BYTES];
     double us;
     int status;
 
-    if (gemmar_perf_inputs_fill(&in, m->s->rank, m->buffers.a, m->buffers.b, why, sizeof(why)) !=
-        0) {
-        gemmar_perf_say("%s", why);
+    if (gemmar_perf_fill(m->s, &in, &m->buffers) != 0) {
         return 1;
     }
     gemmar_perf_buffers_poison(&m->buffers);
@@ -151,18 +148,18 @@ static int timed_calls(struct measure *m, const struct gemmar_perf_inputs *in, d
 static int settle(struct measure *m, uint64_t before, uint64_t *out_bytes)
 {
     double deadline = gemmar_perf_seconds() + SETTLE_S;
-    gemmarCommInfo_t info;
+    gemmarCommInfo_t info = {.size = sizeof(info)};
+    bool late = false;
+    int status;
 
-    for (;;) {
-        if (info_of(m->s, &info) != 0) {
-            return 1;
-        }
-        if (info.wireBytes - before >= m->formula || gemmar_perf_seconds() > deadline) {
-            *out_bytes = info.wireBytes - before;
-            return 0;
-        }
+    gemmar_perf_meet_busy(m->s->meet, true);
+    while ((status = info_of(m->s, &info)) == 0 && info.wireBytes - before < m->formula && !late) {
         (void)poll(NULL, 0, 1);
+        late = gemmar_perf_seconds() > deadline;
     }
+    gemmar_perf_meet_busy(m->s->meet, false);
+    *out_bytes = info.wireBytes - before;
+    return status;
 }
 
 /* The workspace that the library states for this shape, against the promise and the truth. */
@@ -250,7 +247,6 @@ static int measure(struct measure *m)
         s, &m->result->shape, files ? GEMMAR_PERF_FILES : GEMMAR_PERF_NORMAL, UINT64_MAX);
     struct share mine = {.wrong = 0};
     gemmarCommInfo_t before;
-    char why[GEMMAR_PERF_WHY_BYTES];
 
     if (info_of(s, &before) != 0) {
         return 1;
@@ -258,8 +254,7 @@ static int measure(struct measure *m)
     if (o->check && (checked_call(m, GEMMAR_PERF_EXACT) != 0 || checked_call(m, in.kind) != 0)) {
         return 1;
     }
-    if (gemmar_perf_inputs_fill(&in, s->rank, m->buffers.a, m->buffers.b, why, sizeof(why)) != 0) {
-        gemmar_perf_say("%s", why);
+    if (gemmar_perf_fill(s, &in, &m->buffers) != 0) {
         return 1;
     }
     if (timed_calls(m, &in, &mine.median_us) != 0 ||

@@ -4,155 +4,173 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <stdbool.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "tools/gemmar_perf/rendezvous.h"
 #include "tools/gemmar_perf/say.h"
+#include "transport/socket.h"
 
-#define RETRY_MS 20
+#define LONGEST_BEAT_MS 250
+#define HELLO_S         1.0 /* a stranger may keep rank 0 from its ranks for this long */
 
 /* What a rank says first. */
 struct hello {
     char magic[8];
     uint32_t rank, ranks;
 };
-static const char magic[8] = "gmrperf1";
+static const char magic[8] = "gmrperf2";
+
+enum { DATA = 1, BEAT, LOST };
+
+/* In front of data, or all there is. */
+struct frame {
+    uint16_t kind;
+    uint16_t error; /* LOST: errno */
+    uint32_t value; /* DATA: bytes that follow; LOST: the rank */
+};
 
 struct gemmar_perf_meet {
     uint32_t rank, ranks;
+    uint32_t links;
     int failed;    /* negative errno of the first failure */
     uint32_t lost; /* rank of that failure */
-    int *fd;       /* rank 0: of every other rank; else fd[0] is rank 0's */
+    int beat_ms;
+    int *fd; /* [links] rank 0: of every other rank; else fd[0] is rank 0's */
+    /* While busy: the thread that says so, and how it is told to end. */
+    pthread_t beater;
+    int quiet; /* eventfd, or -1 */
+    bool beating;
 };
 
-static int set_up(int fd, double timeout_s)
+/* Wait until the socket can do something, `slice_ms` at most. */
+static void wait_for(int fd, short events, int slice_ms)
 {
-    int on = 1;
-    struct timeval t = {(time_t)timeout_s,
-                        (suseconds_t)((timeout_s - (double)(time_t)timeout_s) * 1e6)};
+    struct pollfd p = {.fd = fd, .events = events};
 
-    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t)) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t)) != 0) {
-        return -errno;
-    }
-    return 0;
+    (void)poll(&p, 1, slice_ms); /* whatever it says: the socket itself is asked next */
 }
 
-static int put(int fd, const void *data, size_t bytes)
+static int put(int fd, const void *data, size_t bytes, double timeout_s)
 {
-    const char *p = data;
-
-    while (bytes != 0) {
-        ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL);
-
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return n < 0 && errno != EAGAIN ? -errno : -ETIMEDOUT;
-        }
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
-}
-
-static int get(int fd, void *data, size_t bytes)
-{
-    char *p = data;
-
-    while (bytes != 0) {
-        ssize_t n = recv(fd, p, bytes, 0);
-
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n == 0) {
-            return -ECONNRESET;
-        }
-        if (n < 0) {
-            return errno == EAGAIN ? -ETIMEDOUT : -errno;
-        }
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
-}
-
-static int resolve(const char *address, int flags, struct addrinfo **out_list, char *why,
-                   size_t why_bytes)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
-    char host[256];
-    const char *colon = strrchr(address, ':');
+    struct gemmar_socket_io io = {.data = (void *)(uintptr_t)data, .bytes = bytes};
+    double deadline = gemmar_perf_seconds() + timeout_s;
+    size_t before = 0;
     int rc;
 
-    if (colon == NULL || colon == address || (size_t)(colon - address) >= sizeof(host)) {
-        (void)snprintf(why, why_bytes, "'%s' is not HOST:PORT", address);
-        return -EINVAL;
+    while ((rc = gemmar_socket_send(fd, &io)) == -EAGAIN) {
+        if (io.done != before) {
+            deadline = gemmar_perf_seconds() + timeout_s;
+            before = io.done;
+        } else if (gemmar_perf_seconds() > deadline) {
+            return -ETIMEDOUT;
+        }
+        wait_for(fd, POLLOUT, LONGEST_BEAT_MS);
     }
-    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
-    rc = getaddrinfo(host, colon + 1, &hints, out_list);
-    if (rc != 0) {
-        (void)snprintf(why, why_bytes, "cannot look up %s: %s", address, gai_strerror(rc));
-        return -EINVAL;
-    }
-    return 0;
+    return rc;
 }
 
-static int listen_at(const char *address, uint32_t ranks, char *why, size_t why_bytes)
+static int put_frame(int fd, uint16_t kind, uint32_t value, double timeout_s)
 {
-    struct addrinfo *list;
-    int on = 1, fd = -1, rc = resolve(address, AI_PASSIVE, &list, why, why_bytes);
+    struct frame f = {.kind = kind, .value = value};
 
-    if (rc != 0) {
-        return rc;
-    }
-    for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-                        bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, (int)ranks) != 0)) {
-            rc = -errno;
-            (void)close(fd);
-            fd = -1;
+    return put(fd, &f, sizeof(f), timeout_s);
+}
+
+/* To all that this rank is linked with. One that takes nothing has enough to read. */
+static void beat(const struct gemmar_perf_meet *m)
+{
+    for (uint32_t i = 0; i < m->links; i++) {
+        struct pollfd p = {.fd = m->fd[i], .events = POLLOUT};
+
+        if (m->fd[i] >= 0 && poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0) {
+            (void)put_frame(m->fd[i], BEAT, 0, HELLO_S); /* who is gone is noticed by the gather */
         }
     }
-    freeaddrinfo(list);
-    if (fd < 0) {
-        rc = rc != 0 ? rc : -EADDRNOTAVAIL;
-        (void)snprintf(why, why_bytes, "cannot listen at %s: %s", address, strerror(-rc));
-        return rc;
+}
+
+/* All of `io`; silence since *since for timeout_s ends it. Rank 0 tells the others that it waits.
+ */
+static int get(const struct gemmar_perf_meet *m, int fd, struct gemmar_socket_io *io, double *since,
+               double timeout_s)
+{
+    double next_beat = gemmar_perf_seconds() + m->beat_ms * 1e-3;
+    size_t before = io->done;
+    int rc;
+
+    while ((rc = gemmar_socket_recv(fd, io)) == -EAGAIN) {
+        double now = gemmar_perf_seconds();
+
+        if (io->done != before) {
+            before = io->done;
+            *since = now;
+        } else if (now - *since > timeout_s) {
+            return -ETIMEDOUT;
+        }
+        if (m->rank == 0 && now >= next_beat) {
+            beat(m);
+            next_beat = now + m->beat_ms * 1e-3;
+        }
+        wait_for(fd, POLLIN, m->beat_ms);
     }
-    return fd;
+    *since = gemmar_perf_seconds();
+    return rc;
+}
+
+/* The data that a peer sends next, behind any number of beats. */
+static int get_data(struct gemmar_perf_meet *m, int fd, void *data, size_t bytes, double since,
+                    double timeout_s)
+{
+    for (;;) {
+        struct frame f;
+        struct gemmar_socket_io head = {.data = &f, .bytes = sizeof(f)};
+        struct gemmar_socket_io body = {.data = data, .bytes = bytes};
+        int rc = get(m, fd, &head, &since, timeout_s);
+
+        if (rc != 0) {
+            return rc;
+        }
+        switch (f.kind) {
+        case BEAT: break;
+        case DATA: return f.value == bytes ? get(m, fd, &body, &since, timeout_s) : -EPROTO;
+        case LOST: m->lost = f.value; return f.error != 0 ? -(int)f.error : -ECONNRESET;
+        default: return -EPROTO;
+        }
+    }
+}
+
+static int put_data(int fd, const void *data, size_t bytes, double timeout_s)
+{
+    int rc = put_frame(fd, DATA, (uint32_t)bytes, timeout_s);
+
+    return rc == 0 ? put(fd, data, bytes, timeout_s) : rc;
 }
 
 /* Rank 0: take one connection; strangers and ranks of other runs are turned away. */
 static int take_one(struct gemmar_perf_meet *m, int listener, double left_s)
 {
-    struct pollfd p = {.fd = listener, .events = POLLIN};
     struct hello hello;
-    int fd;
+    struct gemmar_socket_io io = {.data = &hello, .bytes = sizeof(hello)};
+    double since;
+    int fd = gemmar_socket_accept(listener, NULL);
 
-    if (poll(&p, 1, left_s > 0 ? (int)(left_s * 1000) + 1 : 0) <= 0) {
-        return -ETIMEDOUT;
+    if (fd == -EAGAIN) {
+        wait_for(listener, POLLIN, left_s < 1 ? (int)(left_s * 1e3) + 1 : 1000);
+        fd = gemmar_socket_accept(listener, NULL);
     }
-    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) {
-        return -EAGAIN;
+        return fd;
     }
-    if (set_up(fd, left_s > 1 ? left_s : 1) != 0 || get(fd, &hello, sizeof(hello)) != 0 ||
-        memcmp(hello.magic, magic, sizeof(magic)) != 0 || hello.ranks != m->ranks ||
-        hello.rank == 0 || hello.rank >= m->ranks || m->fd[hello.rank] >= 0) {
-        (void)close(fd);
+    since = gemmar_perf_seconds();
+    if (get(m, fd, &io, &since, HELLO_S) != 0 || memcmp(hello.magic, magic, sizeof(magic)) != 0 ||
+        hello.ranks != m->ranks || hello.rank == 0 || hello.rank >= m->ranks ||
+        m->fd[hello.rank] >= 0) {
+        gemmar_socket_close(fd);
         return -EAGAIN;
     }
     m->fd[hello.rank] = fd;
@@ -162,59 +180,42 @@ static int take_one(struct gemmar_perf_meet *m, int listener, double left_s)
 static int take_all(struct gemmar_perf_meet *m, const char *address, double timeout_s, char *why,
                     size_t why_bytes)
 {
-    double deadline = gemmar_perf_seconds() + timeout_s;
-    int listener = listen_at(address, m->ranks, why, why_bytes), rc = 0;
+    double deadline = gemmar_perf_seconds() + timeout_s, left = timeout_s;
+    int listener = gemmar_perf_rendezvous_listen(address, why, why_bytes), rc = 0;
     uint32_t here = 1;
 
     if (listener < 0) {
         return listener;
     }
-    while (here < m->ranks && rc == 0) {
-        rc = take_one(m, listener, deadline - gemmar_perf_seconds());
+    while (here < m->ranks && left > 0 && (rc == 0 || rc == -EAGAIN)) {
+        rc = take_one(m, listener, left);
         here += rc == 0;
-        rc = rc == -EAGAIN ? 0 : rc;
+        left = deadline - gemmar_perf_seconds();
     }
-    (void)close(listener);
-    if (rc != 0) {
+    gemmar_socket_close(listener);
+    if (here == m->ranks) {
+        return 0;
+    }
+    if (rc == 0 || rc == -EAGAIN) {
         (void)snprintf(why, why_bytes, "%u of %u ranks came to %s within %.1f s", here, m->ranks,
                        address, timeout_s);
+        return -ETIMEDOUT;
     }
+    (void)snprintf(why, why_bytes, "cannot take connections at %s: %s", address, strerror(-rc));
     return rc;
 }
 
 static int connect_to(struct gemmar_perf_meet *m, const char *address, double timeout_s, char *why,
                       size_t why_bytes)
 {
-    double deadline = gemmar_perf_seconds() + timeout_s;
     struct hello hello = {.rank = m->rank, .ranks = m->ranks};
-    struct addrinfo *list;
-    int fd = -1, rc = resolve(address, 0, &list, why, why_bytes);
+    int rc = gemmar_perf_rendezvous_connect(address, timeout_s, &m->fd[0], why, why_bytes);
 
     if (rc != 0) {
         return rc;
     }
     memcpy(hello.magic, magic, sizeof(magic));
-    while (fd < 0 && gemmar_perf_seconds() < deadline) {
-        for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
-            fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
-            if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
-                rc = -errno;
-                (void)close(fd);
-                fd = -1;
-            }
-        }
-        if (fd < 0) {
-            (void)poll(NULL, 0, RETRY_MS);
-        }
-    }
-    freeaddrinfo(list);
-    if (fd < 0) {
-        (void)snprintf(why, why_bytes, "rank 0 does not answer at %s: %s", address, strerror(-rc));
-        return rc;
-    }
-    m->fd[0] = fd;
-    rc = set_up(fd, timeout_s);
-    rc = rc == 0 ? put(fd, &hello, sizeof(hello)) : rc;
+    rc = put(m->fd[0], &hello, sizeof(hello), timeout_s);
     if (rc != 0) {
         (void)snprintf(why, why_bytes, "lost rank 0 at %s: %s", address, strerror(-rc));
     }
@@ -235,6 +236,10 @@ int gemmar_perf_meet_open(const char *address, uint32_t rank, uint32_t ranks, do
     }
     m->rank = rank;
     m->ranks = ranks;
+    m->links = links;
+    m->beat_ms =
+        timeout_s * 1e3 / 4 < LONGEST_BEAT_MS ? (int)(timeout_s * 1e3 / 4) + 1 : LONGEST_BEAT_MS;
+    m->quiet = -1;
     for (uint32_t i = 0; i < links; i++) {
         m->fd[i] = -1;
     }
@@ -253,19 +258,38 @@ int gemmar_perf_meet_open(const char *address, uint32_t rank, uint32_t ranks, do
 static int gather_at_root(struct gemmar_perf_meet *m, const void *mine, char *all, size_t bytes,
                           double timeout_s)
 {
+    double began = gemmar_perf_seconds();
     int rc = 0;
 
     memmove(all, mine, bytes);
     for (uint32_t r = 1; r < m->ranks && rc == 0; r++) {
         m->lost = r;
-        rc = set_up(m->fd[r], timeout_s);
-        rc = rc == 0 ? get(m->fd[r], all + r * bytes, bytes) : rc;
+        rc = get_data(m, m->fd[r], all + r * bytes, bytes, began, timeout_s);
     }
     for (uint32_t r = 1; r < m->ranks && rc == 0; r++) {
         m->lost = r;
-        rc = put(m->fd[r], all, m->ranks * bytes);
+        rc = put_data(m->fd[r], all, m->ranks * bytes, timeout_s);
     }
     return rc;
+}
+
+/* The others must not wait for an answer that will not come; rank 0 says whom it lost. */
+static void fail(struct gemmar_perf_meet *m, int rc)
+{
+    struct frame f = {.kind = LOST, .error = (uint16_t)-rc, .value = m->lost};
+
+    m->failed = rc;
+    for (uint32_t i = 0; i < m->links; i++) {
+        if (m->fd[i] < 0) {
+            continue;
+        }
+        if (m->rank == 0 && i != m->lost) {
+            struct gemmar_socket_io io = {.data = &f, .bytes = sizeof(f)};
+
+            (void)gemmar_socket_send(m->fd[i], &io); /* without it the shutdown tells less */
+        }
+        (void)shutdown(m->fd[i], SHUT_RDWR);
+    }
 }
 
 int gemmar_perf_meet_gather(struct gemmar_perf_meet *m, const void *mine, void *all, size_t bytes,
@@ -280,20 +304,46 @@ int gemmar_perf_meet_gather(struct gemmar_perf_meet *m, const void *mine, void *
         rc = gather_at_root(m, mine, all, bytes, timeout_s);
     } else {
         m->lost = 0;
-        rc = set_up(m->fd[0], timeout_s);
-        rc = rc == 0 ? put(m->fd[0], mine, bytes) : rc;
-        rc = rc == 0 ? get(m->fd[0], all, m->ranks * bytes) : rc;
+        rc = put_data(m->fd[0], mine, bytes, timeout_s);
+        rc = rc == 0
+                 ? get_data(m, m->fd[0], all, m->ranks * bytes, gemmar_perf_seconds(), timeout_s)
+                 : rc;
     }
     if (rc != 0) {
-        m->failed = rc;
-        /* the others must not wait for an answer that will not come */
-        for (uint32_t i = 0; i < (m->rank == 0 ? m->ranks : 1); i++) {
-            if (m->fd[i] >= 0) {
-                (void)shutdown(m->fd[i], SHUT_RDWR);
-            }
-        }
+        fail(m, rc);
     }
     return rc;
+}
+
+static void *beat_until_quiet(void *argument)
+{
+    const struct gemmar_perf_meet *m = argument;
+    struct pollfd p = {.fd = m->quiet, .events = POLLIN};
+
+    while (poll(&p, 1, m->beat_ms) <= 0) {
+        beat(m);
+    }
+    return NULL;
+}
+
+void gemmar_perf_meet_busy(struct gemmar_perf_meet *m, bool busy)
+{
+    uint64_t one = 1;
+
+    if (busy && !m->beating && m->failed == 0 && m->ranks > 1) {
+        m->quiet = eventfd(0, EFD_CLOEXEC);
+        m->beating = m->quiet >= 0 && pthread_create(&m->beater, NULL, beat_until_quiet, m) == 0;
+    }
+    if (!busy && m->beating) {
+        if (write(m->quiet, &one, sizeof(one)) == (ssize_t)sizeof(one)) { /* always */
+            (void)pthread_join(m->beater, NULL);
+        }
+        m->beating = false;
+    }
+    if (!m->beating && m->quiet >= 0) {
+        (void)close(m->quiet);
+        m->quiet = -1;
+    }
 }
 
 uint32_t gemmar_perf_meet_lost(const struct gemmar_perf_meet *meet)
@@ -306,10 +356,9 @@ void gemmar_perf_meet_close(struct gemmar_perf_meet *meet)
     if (meet == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < (meet->rank == 0 ? meet->ranks : 1); i++) {
-        if (meet->fd[i] >= 0) {
-            (void)close(meet->fd[i]);
-        }
+    gemmar_perf_meet_busy(meet, false);
+    for (uint32_t i = 0; i < meet->links; i++) {
+        gemmar_socket_close(meet->fd[i]);
     }
     free(meet->fd);
     free(meet);

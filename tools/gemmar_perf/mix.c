@@ -43,7 +43,6 @@ static int prepare(struct mix *m, uint32_t first)
 {
     const struct gemmar_perf_options *o = m->s->o;
     double bytes = 0;
-    char why[GEMMAR_PERF_WHY_BYTES];
 
     m->count = 0;
     while (m->count < BURST && first + m->count < o->mix) {
@@ -61,9 +60,7 @@ static int prepare(struct mix *m, uint32_t first)
             return 1;
         }
         m->count++;
-        if (gemmar_perf_inputs_fill(&m->in[i], m->s->rank, m->buffers[i].a, m->buffers[i].b, why,
-                                    sizeof(why)) != 0) {
-            gemmar_perf_say("%s", why);
+        if (gemmar_perf_fill(m->s, &m->in[i], &m->buffers[i]) != 0) {
             return 1;
         }
         gemmar_perf_buffers_poison(&m->buffers[i]);

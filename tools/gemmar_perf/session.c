@@ -16,7 +16,6 @@
 #define GUARD         0xa5
 #define CHECK_BUDGET  (UINT64_C(1) << 28) /* products per rank and check of real-valued inputs */
 #define STANDARD_WAIT 60.0                /* seconds, without --timeout */
-#define CHECK_WAIT    600.0               /* seconds: a rank may be busy with a check for long */
 
 enum { DIFFERENT_SHAPES, DIFFERENT_TYPE, DIFFERENT_ALGO, DIFFERENT_CALLS, DIFFERENT_TILES, FACTS };
 
@@ -226,13 +225,8 @@ int gemmar_perf_session_close(struct gemmar_perf_session *s)
 
 int gemmar_perf_gather(struct gemmar_perf_session *s, const void *mine, void *all, size_t bytes)
 {
-    double wait = standard_wait(s);
-    int rc;
+    int rc = gemmar_perf_meet_gather(s->meet, mine, all, bytes, standard_wait(s));
 
-    if ((s->o->check || s->o->mix != 0) && wait < CHECK_WAIT) {
-        wait = CHECK_WAIT;
-    }
-    rc = gemmar_perf_meet_gather(s->meet, mine, all, bytes, wait);
     if (rc != 0) {
         gemmar_perf_say("lost rank %u while results were compared: %s",
                         gemmar_perf_meet_lost(s->meet), strerror(-rc));
@@ -295,6 +289,21 @@ bool gemmar_perf_buffers_overrun(const struct gemmar_perf_buffers *b)
     return false;
 }
 
+int gemmar_perf_fill(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                     const struct gemmar_perf_buffers *b)
+{
+    char why[GEMMAR_PERF_WHY_BYTES];
+    int rc;
+
+    gemmar_perf_meet_busy(s->meet, true);
+    rc = gemmar_perf_inputs_fill(in, s->rank, b->a, b->b, why, sizeof(why));
+    gemmar_perf_meet_busy(s->meet, false);
+    if (rc != 0) {
+        gemmar_perf_say("%s", why);
+    }
+    return rc;
+}
+
 static void delay(struct gemmar_perf_session *s)
 {
     uint64_t draw = gemmar_perf_mix(gemmar_perf_mix(s->o->seed, 77), s->calls << 16 | s->rank);
@@ -345,6 +354,7 @@ int gemmar_perf_verify(struct gemmar_perf_session *s, const struct gemmar_perf_i
     struct gemmar_perf_rows rows = gemmar_perf_rows_share(in, s->rank, budget);
     struct gemmar_perf_verdict v;
     char why[GEMMAR_PERF_WHY_BYTES];
+    int rc;
 
     if (all) {
         rows = (struct gemmar_perf_rows){0, 1, in->m};
@@ -353,7 +363,10 @@ int gemmar_perf_verify(struct gemmar_perf_session *s, const struct gemmar_perf_i
         gemmar_perf_say("a byte behind the result was written");
         s->failed = true;
     }
-    if (gemmar_perf_check(in, s->node_of_rank, &rows, b->c, &v, why, sizeof(why)) != 0) {
+    gemmar_perf_meet_busy(s->meet, true);
+    rc = gemmar_perf_check(in, s->node_of_rank, &rows, b->c, &v, why, sizeof(why));
+    gemmar_perf_meet_busy(s->meet, false);
+    if (rc != 0) {
         gemmar_perf_say("%s", why);
         return 1;
     }

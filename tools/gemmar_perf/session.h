@@ -52,6 +52,9 @@ int gemmar_perf_session_close(struct gemmar_perf_session *s);
 /* Allocate for a shape. 0, or -ENOMEM after a sentence. */
 int gemmar_perf_buffers_init(struct gemmar_perf_buffers *b, const struct gemmar_perf_inputs *in);
 void gemmar_perf_buffers_release(struct gemmar_perf_buffers *b);
+/* This rank's operands of one call. 0, or an errno after a sentence; meanwhile the others wait. */
+int gemmar_perf_fill(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                     const struct gemmar_perf_buffers *b);
 /* Fill the result with NaNs and the guard with a pattern. */
 void gemmar_perf_buffers_poison(struct gemmar_perf_buffers *b);
 /* Has a byte behind the result changed? */

@@ -126,6 +126,31 @@ expect 'a rank that stands still between calls is lost after the timeout, not te
     'lost rank [01] .*: Connection timed out' \
     "$perf" --ranks-per-node 2 --skew 8000000 --iters 1 --warmup 0 --timeout 1 --seed 1 --shapes 8x8x8
 
+expect 'a rank that checks for longer than the timeout is waited for' 0 '^# ok$' \
+    "$perf" --ranks-per-node 2 --check --shapes 1x4000x4000 --iters 1 --warmup 0 --timeout 0.5
+
+# a stopped rank is lost after the timeout, also where the others wait for its checks, and the
+# launcher waits for it no longer than for the others
+number=$((number + 1))
+"$perf" --ranks-per-node 3 --check --shapes 64x64x64 --iters 1000000 --timeout 1 >"$work/out" 2>&1 &
+parent=$!
+sleep 1
+victim=$(ps -o pid= --ppid $parent | sed -n 3p)
+started=$SECONDS
+kill -STOP "$victim"
+wait $parent
+status=$?
+if [ $status -eq 1 ] && [ $((SECONDS - started)) -lt 20 ] && ! kill -0 "$victim" 2>/dev/null &&
+    grep -q 'gemmar_perf: rank [01]: lost rank 2 .*: Connection timed out' "$work/out" &&
+    grep -q 'after the failure (stopped by a signal): killed' "$work/out"; then
+    echo "ok $number - a stopped rank is named and killed"
+else
+    bad=1
+    echo "not ok $number - a stopped rank is named and killed"
+    echo "# status $status, $((SECONDS - started)) s"
+    sed 's/^/# /' "$work/out"
+fi
+
 # an interrupt ends everything
 number=$((number + 1))
 "$perf" --ranks-per-node 2 --shapes 64x64x64 --iters 1000000 >"$work/out" 2>&1 &

@@ -94,11 +94,8 @@ disturb() { # NAME SIGNAL PATTERN
     victim=$(echo "$children" | tail -n 1)
     started=$(date +%s)
     kill "-$2" "$victim"
-    sleep 3
-    [ "$2" != STOP ] || (sleep 12 && kill -CONT "$victim") &
     wait $parent
     status=$?
-    wait
     left=$(for c in $children; do kill -0 "$c" 2>/dev/null && echo "$c"; done)
     [ $status -eq 1 ] && [ -z "$left" ] && [ $(($(date +%s) - started)) -lt 40 ] &&
         grep -Eq "$3" "$work/out"
