@@ -21,9 +21,14 @@
 #include "transport/wait.h"
 
 #define MS            1000000u
-#define NUMBER_STRIDE 131u /* between the first packet numbers of a queue pair's lives */
-#define MAX_BACKOFF   6u   /* doublings of the wait before a revival */
+#define MAX_BACKOFF   6u /* doublings of the wait before a revival */
 #define ANNOUNCE_ROOM (NET_SLOTS + 1u)
+
+/* Between the first packet numbers of a queue pair's lives. A packet of a former life that comes
+ * when the path is in use again must not have the number that is expected: the lives are millions
+ * apart (the golden section of 2^24 spreads them evenly), and the former one is behind, where
+ * packets count as repeated and are not executed. */
+#define NUMBER_STRIDE 0x61c887u
 
 static bool is_down(const struct net_comm *c, uint32_t path)
 {
