@@ -13,7 +13,7 @@
 #include "test/plugin/probe.h"
 #include "test/plugin/traffic.h"
 
-#define THREADS 8
+#define THREADS 16
 #define ROUNDS  10u
 
 struct thread {
