@@ -376,6 +376,37 @@ START_TEST(later_messages_overwrite_earlier_ones)
 }
 END_TEST
 
+// More host bytes under way than the staging memory holds, in messages and in one message.
+START_TEST(much_host_data_reaches_the_device)
+{
+    enum { TIMES = 16 };
+    loop_open();
+    if (cu.delay) {
+        cu.delay(200);
+    }
+    uint8_t *data = malloc(BYTES);
+    ck_assert_ptr_nonnull(data);
+    use(&a, 0);
+    use(&b, 1);
+    struct address to = harness_address(&b.side);
+    for (unsigned i = 0; i < TIMES; i++) {
+        uint32_t each = _i ? BYTES : BYTES / 16;
+        fill(data, BYTES, i);
+        both_set(&a, 0, 0, data, BYTES);
+        for (unsigned k = 0; k < BYTES / each; k++) {
+            ck_assert_int_eq(
+                harness_post_send(&a.side, IBV_WR_RDMA_WRITE, k, k * each, each, &to, k * each), 0);
+        }
+        for (unsigned k = 0; k < BYTES / each; k++) {
+            (void)harness_expect(&a.side, IBV_WC_SUCCESS, k);
+        }
+        both_expect(&b, 1, 0, data, BYTES);
+    }
+    free(data);
+    loop_close();
+}
+END_TEST
+
 START_TEST(an_immediate_comes_after_its_data)
 {
     loop_open();
@@ -580,6 +611,7 @@ int main(void)
     tcase_add_test(t, atomics_change_device_memory);
     tcase_add_test(t, a_stamp_comes_after_its_data);
     tcase_add_test(t, later_messages_overwrite_earlier_ones);
+    tcase_add_loop_test(t, much_host_data_reaches_the_device, 0, 2);
     tcase_add_test(t, an_immediate_comes_after_its_data);
     tcase_add_test(t, a_read_finds_what_was_written_before);
     tcase_add_loop_test(t, completions_keep_up_with_copies_under_way, 0, 2);
