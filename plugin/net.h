@@ -16,6 +16,8 @@
  * finalize; those of older versions for ever, and hold no threads or descriptors. */
 int gemmar_net_init(int version, const struct gemmar_net_config *config, gemmar_nccl_logger log,
                     gemmar_nccl_profiler profiler, void **out_context);
+/* Another init with a context that is there for ever: NCCL has loaded the library anew. */
+int gemmar_net_init_again(void *context);
 /* NULL is legal. Communicators of the context must be closed before. */
 int gemmar_net_finalize(void *context);
 

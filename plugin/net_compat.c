@@ -167,7 +167,9 @@ int gemmar_net_shared_init(struct gemmar_net_shared *shared, gemmar_nccl_logger 
     void *ctx = NULL;
 
     pthread_mutex_lock(&shared->lock);
-    if (!shared->ctx) {
+    if (shared->ctx) {
+        result = gemmar_net_init_again(shared->ctx);
+    } else {
         result = gemmar_net_init(shared->api_version, NULL, logger, profiler, &ctx);
         if (result == GEMMAR_NCCL_SUCCESS) {
             shared->ctx = ctx;

@@ -87,6 +87,13 @@ int gemmar_net_init(int version, const struct gemmar_net_config *config, gemmar_
     return GEMMAR_NCCL_SUCCESS;
 }
 
+int gemmar_net_init_again(void *ctx)
+{
+    const struct net_context *context = ctx;
+
+    return net_result(net_devices_probe(&context->log));
+}
+
 int gemmar_net_finalize(void *ctx)
 {
     struct net_context *context = ctx;
@@ -104,7 +111,7 @@ int gemmar_net_finalize(void *ctx)
 
 int gemmar_net_devices(int *out_count)
 {
-    *out_count = net_device_count();
+    *out_count = net_device_count_anew();
     return GEMMAR_NCCL_SUCCESS;
 }
 

@@ -18,6 +18,7 @@
 static struct {
     unsigned users;
     bool probed;
+    bool kept;   /* virtual devices from before the last probe are in it, and nobody has asked */
     bool merges; /* NCCL_IB_MERGE_NICS */
     int ports, count;
     struct net_device device[MAX_DEVICES];
@@ -77,20 +78,68 @@ static void describe(const struct gemmar_ib_device *d, int index, struct net_dev
     out->member[0] = index;
 }
 
-/* Under the lock. */
+/* Under the lock; `out` is no entry of the table. */
+static void join(const int *members, int count, struct net_device *out)
+{
+    size_t used;
+
+    *out = table.device[members[0]];
+    used = strlen(out->name);
+    out->members = count;
+    for (int i = 1; i < count; i++) {
+        const struct net_device *d = &table.device[members[i]];
+
+        out->member[i] = members[i];
+        out->speed_mbps += d->speed_mbps;
+        out->dmabuf = out->dmabuf && d->dmabuf;
+        out->longest = d->longest < out->longest ? d->longest : out->longest;
+        if (used < sizeof(out->name)) { /* a longer name is cut */
+            used += (size_t)snprintf(out->name + used, sizeof(out->name) - used, "+%s", d->name);
+        }
+    }
+}
+
+/* Under the lock. Are these the ports that the table has? */
+static bool same_ports(const struct gemmar_core *core)
+{
+    char name[sizeof(table.device[0].name)];
+
+    if (!table.probed || table.ports != (int)core->device_count) {
+        return false;
+    }
+    for (int i = 0; i < table.ports; i++) {
+        port_name(&core->devices[i], name, sizeof(name));
+        if (strcmp(name, table.device[i].name) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Under the lock. Virtual devices stay where their ports do: an NCCL that has kept the library
+ * loaded makes them once, and goes on with their indices in later communicators. */
 static int probe(const struct gemmar_logger *log)
 {
     struct gemmar_hold hold = {.log = *log};
     int rc = gemmar_core_hold(&hold);
 
     if (rc != 0) {
+        table.probed = false;
+        table.count = 0;
         return rc;
     }
+    table.count = same_ports(hold.core) ? table.count : (int)hold.core->device_count;
     table.ports = (int)hold.core->device_count;
     for (int i = 0; i < table.ports; i++) {
         describe(&hold.core->devices[i], i, &table.device[i]);
     }
-    table.count = table.ports;
+    for (int i = table.ports; i < table.count; i++) {
+        struct net_device joined;
+
+        join(table.device[i].member, table.device[i].members, &joined);
+        table.device[i] = joined;
+    }
+    table.kept = table.count > table.ports;
     table.merges = hold.core->knobs.ib_merge_nics != 0;
     table.probed = true;
     gemmar_core_release(&hold);
@@ -103,8 +152,6 @@ int net_devices_probe(const struct gemmar_logger *log)
 
     lock_table();
     if (table.users == 0 || !table.probed) {
-        table.probed = false;
-        table.count = 0;
         rc = probe(log);
     }
     unlock_table();
@@ -133,6 +180,15 @@ int net_device_count(void)
     count = table.count;
     unlock_table();
     return count;
+}
+
+int net_device_count_anew(void)
+{
+    lock_table();
+    table.count = table.kept ? table.ports : table.count;
+    table.kept = false;
+    unlock_table();
+    return net_device_count();
 }
 
 int net_device_get(int dev, struct net_device *out)
@@ -208,27 +264,6 @@ static int find_set(const struct gemmar_net_vprops_v12 *v)
     return -1;
 }
 
-/* Under the lock; `out` is no entry of the table. */
-static void join(const struct gemmar_net_vprops_v12 *v, struct net_device *out)
-{
-    size_t used;
-
-    *out = table.device[v->devs[0]];
-    used = strlen(out->name);
-    out->members = v->ndevs;
-    for (int i = 1; i < v->ndevs; i++) {
-        const struct net_device *d = &table.device[v->devs[i]];
-
-        out->member[i] = v->devs[i];
-        out->speed_mbps += d->speed_mbps;
-        out->dmabuf = out->dmabuf && d->dmabuf;
-        out->longest = d->longest < out->longest ? d->longest : out->longest;
-        if (used < sizeof(out->name)) { /* a longer name is cut */
-            used += (size_t)snprintf(out->name + used, sizeof(out->name) - used, "+%s", d->name);
-        }
-    }
-}
-
 int net_device_make(const struct gemmar_net_vprops_v12 *members, const struct gemmar_logger *log,
                     int *out_dev)
 {
@@ -237,13 +272,14 @@ int net_device_make(const struct gemmar_net_vprops_v12 *members, const struct ge
     int index;
 
     lock_table();
+    table.kept = false;
     why = why_not(members);
     index = why == NULL ? find_set(members) : -1;
     if (why == NULL && index < 0 && table.count == MAX_DEVICES) {
         why = "too many virtual devices";
     }
     if (why == NULL && index < 0) {
-        join(members, &joined);
+        join(members->devs, members->ndevs, &joined);
         index = table.count++;
         table.device[index] = joined;
     }

@@ -35,6 +35,10 @@ void net_devices_use(void);
 void net_devices_leave(void);
 
 int net_device_count(void);
+/* The same for NCCL. It makes virtual devices once while it keeps the library loaded, so a probe
+ * keeps them; it asks for the count right after an init only when it has loaded the library anew,
+ * and takes all for ports: then they are forgotten. */
+int net_device_count_anew(void);
 /* A copy in `out`; -EINVAL for an index that does not exist. */
 int net_device_get(int dev, struct net_device *out);
 /* Addresses that stay valid while the device exists; "" is told as NULL. */

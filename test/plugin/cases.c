@@ -33,6 +33,7 @@ const struct contract_case contract_cases[] = {
     {"bad-client", case_bad_client, ONE, 1, 6, "waits for a silent client for ever"},
     {"init", case_init, ONE, 1, 6, "threads stay"},
     {"load", case_load, ONE, 1, 6, "threads stay"},
+    {"virtual-again", case_virtual_again, ONE, 1, 9, "an index stays when it is loaded again"},
     {"no-device", case_no_device, ONE, 1, 6, "init succeeds with 0 devices"},
     {"traffic-class", case_traffic_class, ONE, 1, 10, NULL},
     {"wrap16", case_wrap16, BOTH, 1, 6, "no such setting"},

@@ -49,6 +49,7 @@ void case_killed_receiver(struct world *w);
 void case_killed_sender(struct world *w);
 void case_load(struct world *w);
 void case_init(struct world *w);
+void case_virtual_again(struct world *w);
 void case_no_device(struct world *w);
 void case_disturbed(struct world *w);
 void case_disturbed_uneven(struct world *w);

@@ -20,7 +20,7 @@ static void open_library(struct world *w)
     }
 }
 
-static void use(struct world *w)
+static void use_device(struct world *w, int dev)
 {
     struct pair p;
     struct plan plan;
@@ -28,10 +28,15 @@ static void use(struct world *w)
     for (unsigned k = 0; k < 4; k++) {
         group_fill(&plan.groups[k], 1, 4096, 4096);
     }
-    pair_open(w, &p, w->o->dev);
+    pair_open(w, &p, dev);
     plan_run(w, &p, &plan);
     pair_close(w, &p);
     plan_release(&plan);
+}
+
+static void use(struct world *w)
+{
+    use_device(w, w->o->dev);
 }
 
 // Nothing stays, round after round; before v11 there is no finalize.
@@ -78,6 +83,32 @@ void case_init(struct world *w)
     }
     net_close(&w->net);
     held_check(&before, "after two inits");
+}
+
+// NCCL makes virtual NICs once for as long as it keeps the library loaded
+// (NCCL_NET_PLUGIN_REF_COUNT=1): the index must outlive its communicators. When it has loaded the
+// library again it asks for the number of devices first, and takes all that there are for ports.
+void case_virtual_again(struct world *w)
+{
+    struct net_props props;
+    int devices, dev;
+    world_open(w);
+    dev = rails_open(w);
+    if (dev < w->devices) {
+        skip(w, "fewer than two devices");
+    }
+    must(net_finalize(&w->net, w->ctx), "finalize");
+    must(net_init(&w->net, 2, NET_NO_TC, &w->ctx), "init");
+    must(net_properties(&w->net, dev, &props), "getProperties of the virtual NIC");
+    CHECK(props.vdevs >= 2, "a virtual NIC of %d devices", props.vdevs);
+    use_device(w, dev);
+    world_close(w);
+    devices = w->devices;
+    world_open(w);
+    CHECK(w->devices == devices, "%d devices, after loading again %d", devices, w->devices);
+    CHECK(rails_open(w) == dev, "another index after loading again");
+    use_device(w, dev);
+    world_close(w);
 }
 
 void case_no_device(struct world *w)

@@ -36,6 +36,11 @@ int gemmar_net_init(int version, const struct gemmar_net_config *config, gemmar_
     return gives(called("init", NULL), out_context, &fake.contexts[which % 4]);
 }
 
+int gemmar_net_init_again(void *context)
+{
+    return called("init_again", context);
+}
+
 int gemmar_net_finalize(void *context)
 {
     return called("finalize", context);
