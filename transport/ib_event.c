@@ -85,6 +85,15 @@ static void handle(struct gemmar_ib_device *d, const struct ibv_async_event *eve
     }
 }
 
+/* A device that is taken away, or reset, hangs its descriptor up behind the last event: poll then
+ * finds it ready for ever. */
+static void gone(struct gemmar_ib_device *d, struct pollfd *fd)
+{
+    gemmar_warn(d->log, "ib_event: device %s has been taken away", d->name);
+    gemmar_store_release(&d->fatal, (uint64_t)IBV_EVENT_DEVICE_FATAL + 1);
+    fd->fd = -1;
+}
+
 static void *event_loop(void *argument)
 {
     struct gemmar_ib_device *d = argument;
@@ -104,6 +113,8 @@ static void *event_loop(void *argument)
         if (fds[0].revents != 0 && d->verbs->get_async_event(d->context, &event) == 0) {
             handle(d, &event);
             d->verbs->ack_async_event(&event);
+        } else if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) {
+            gone(d, &fds[0]);
         }
     }
 }

@@ -147,7 +147,9 @@ static int close_device(struct ibv_context *context)
     struct fake_context *c = (struct fake_context *)context;
 
     (void)close(c->events[0]);
-    (void)close(c->events[1]);
+    if (c->events[1] >= 0) {
+        (void)close(c->events[1]);
+    }
     unmake(c);
     return 0;
 }
@@ -614,6 +616,12 @@ void fake_qp_event(enum ibv_event_type type, uint32_t qp_number)
         MUST((int)write(c->events[1], &event, sizeof(event)) == sizeof(event));
     }
     (void)pthread_mutex_unlock(&lock);
+}
+
+void fake_take_away(void)
+{
+    (void)close(last_context->events[1]);
+    last_context->events[1] = -1;
 }
 
 static int fork_init(void)

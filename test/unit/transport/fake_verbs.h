@@ -89,5 +89,7 @@ uint32_t fake_execute(uint32_t qp_number, uint32_t count, enum ibv_wc_status sta
 void fake_event(enum ibv_event_type type, int port);
 /* The same of a queue pair; nothing when there is none of this number. Any thread. */
 void fake_qp_event(enum ibv_event_type type, uint32_t qp_number);
+/* The device goes: its event descriptor hangs up, as the kernel's does. */
+void fake_take_away(void);
 
 #endif

@@ -336,6 +336,34 @@ static void tell(void *user, struct ibv_qp *qp, enum ibv_event_type type)
 }
 
 /* An owner is told and says what it means; without one the line is written here. */
+static uint64_t cpu_ms(void)
+{
+    struct timespec used;
+
+    ck_assert_int_eq(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+    return (uint64_t)used.tv_sec * 1000u + (uint64_t)used.tv_nsec / 1000000u;
+}
+
+/* Its descriptor stays ready for ever: the thread must not poll it for ever. */
+START_TEST(device_that_is_taken_away_is_fatal_and_costs_nothing)
+{
+    struct timespec nap = {.tv_nsec = 200000000};
+    uint64_t before;
+
+    fake_reset();
+    ck_assert_int_eq(open_all(), 0);
+    fake_event(IBV_EVENT_PORT_ERR, 1); /* is read first */
+    fake_take_away();
+    wait_for(&devices[0].fatal, (uint64_t)IBV_EVENT_DEVICE_FATAL + 1);
+    ck_assert_uint_eq(gemmar_load_acquire(&devices[0].port_down), 1);
+    before = cpu_ms();
+    (void)nanosleep(&nap, NULL);
+    ck_assert_uint_lt(cpu_ms() - before, 100);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "device fake0 has been taken away"));
+    close_all();
+}
+END_TEST
+
 START_TEST(queue_pairs_event_reaches_its_owner)
 {
     struct ibv_cq *cq;
@@ -395,6 +423,7 @@ int main(void)
     tcase_add_test(tcase, roce_takes_a_routable_gid);
     tcase_add_test(tcase, no_step_that_fails_leaves_anything);
     tcase_add_test(tcase, events_reach_the_device);
+    tcase_add_test(tcase, device_that_is_taken_away_is_fatal_and_costs_nothing);
     tcase_add_test(tcase, queue_pairs_event_reaches_its_owner);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");
