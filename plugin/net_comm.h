@@ -44,6 +44,7 @@ enum net_work {
     NET_WORK_PIECE = 4, /* lane, request; before the last one of a stripe, never signalled */
     NET_WORK_DRAIN = 5, /* lane; the last one that a stopped queue flushes */
     NET_WORK_TRIAL = 6, /* lane; on a revived path */
+    NET_WORK_LOOK = 7,  /* lane, work requests; reads what the receiver has */
 };
 
 static inline uint64_t net_wr_id(enum net_work work, uint32_t lane, uint32_t wrs, uint32_t request)
@@ -134,7 +135,9 @@ struct net_failover {
     enum net_recovery recovery;
     uint64_t round, heal;  /* as in struct net_note */
     uint32_t healing;      /* path of the revival under way, or NET_MAX_RAILS */
-    uint64_t since_ns;     /* when the recovery, or its step, began */
+    uint64_t since_ns;     /* when the recovery began, or its wait for an answer */
+    uint64_t looked_ns;    /* when the sender last read what the receiver has */
+    bool looking;          /* and it is not here yet */
     uint64_t notes;        /* sent */
     uint64_t seen;         /* stamp of the last note read */
     struct net_note heard; /* it */

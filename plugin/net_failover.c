@@ -12,17 +12,22 @@
 //           came, forgets the stripes of messages that are not whole, announces its open receives
 //           again, and answers the round with what is complete
 //   REPEAT  lost messages that are not complete go out on the paths that are left
-// A path whose port is active on both ends again is revived: both ends reset and connect its queue
-// pairs, the receiver first, and the sender trusts it after a few empty writes came through.
+// A receiver that has all it waits for may have nobody there to answer, for as long as it has
+// nothing else to do. So in ASKED the sender also reads from its memory which groups have come as a
+// whole: their messages are done, and only new ones wait for the answer. A path whose port is
+// active on both ends again is revived: both ends reset and connect its queue pairs, the receiver
+// first, and the sender trusts it after a few empty writes came through.
 #include <errno.h>
 #include <string.h>
 
 #include "plugin/net_comm.h"
+#include "plugin/net_profiler.h"
 #include "transport/wait.h"
 
 #define MS            1000000u
 #define MAX_BACKOFF   6u /* doublings of the wait before a revival */
 #define ANNOUNCE_ROOM (NET_SLOTS + 1u)
+#define LOOK_NS       (10u * MS) /* between two looks at what the receiver has */
 
 /* Between the first packet numbers of a queue pair's lives. A packet of a former life that comes
  * when the path is in use again must not have the number that is expected: the lives are millions
@@ -180,6 +185,7 @@ static void flushed(struct net_comm *c, const struct ibv_wc *wc)
     }
     case NET_WORK_DRAIN: l->draining = false; break;
     case NET_WORK_RECV: l->used++; break;
+    case NET_WORK_LOOK: c->failover.looking = false; break;
     case NET_WORK_CTS:
     case NET_WORK_FLUSH:
     case NET_WORK_PIECE:
@@ -355,6 +361,83 @@ static bool has_arrived(const struct net_note *note, const struct net_request *r
     return request->sequence < last || (note->done[slot] >> request->part & 1) != 0;
 }
 
+static void has_all(struct net_comm *c, struct net_request *request)
+{
+    request->lost = false;
+    request->pending = 0;
+    for (int i = 0; i < NET_PARTS; i++) {
+        gemmar_net_profile_stop(c->profiler, &request->event[i]);
+    }
+}
+
+/* Is a message still lost, as far as the last look at the receiver tells? */
+static bool still_lost(struct net_send *s)
+{
+    bool lost = false;
+
+    for (uint32_t i = 0; i < NET_SLOTS * NET_PARTS; i++) {
+        struct net_request *request = &s->request[i];
+        uint64_t slot = request->sequence % NET_SLOTS;
+
+        if (request->state != NET_REQUEST_SEND || !request->lost) {
+            continue;
+        }
+        if (gemmar_load_acquire(&s->words->finished[slot]) > request->sequence) {
+            has_all(&s->base, request);
+        } else {
+            lost = true;
+        }
+    }
+    return lost;
+}
+
+static int look(struct net_send *s)
+{
+    struct net_comm *c = &s->base;
+    struct net_failover *f = &c->failover;
+    struct net_lane *l = c->live[0];
+    struct ibv_sge sge = {.addr = (uintptr_t)s->words->finished,
+                          .length = sizeof(s->words->finished),
+                          .lkey = l->words_lkey};
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = net_wr_id(NET_WORK_LOOK, l->index, 1, 0),
+              .sg_list = &sge,
+              .num_sge = 1,
+              .opcode = IBV_WR_RDMA_READ,
+              .send_flags = IBV_SEND_SIGNALED,
+              .wr.rdma = {.remote_addr = c->peer_words + offsetof(struct net_recv_words, finished),
+                          .rkey = l->peer_words_rkey}};
+    int rc = l->room > 0 ? ibv_post_send(l->qp, &wr, &bad) : ENOMEM;
+
+    if (rc == ENOMEM) {
+        return -EAGAIN;
+    }
+    if (rc != 0) {
+        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "the receiver cannot be looked at: %s",
+                             strerror(rc));
+    }
+    l->room--;
+    f->looking = true;
+    f->looked_ns = gemmar_now_ns();
+    return 0;
+}
+
+/* The receiver has been asked. It is late only when it owes something: the fate of a message, or
+ * the room for the next one that it has announced. */
+static int await(struct net_send *s)
+{
+    struct net_comm *c = &s->base;
+    struct net_failover *f = &c->failover;
+    const struct net_cts *group = s->words->cts[c->head % NET_SLOTS];
+    uint64_t now = gemmar_now_ns();
+    bool lost = still_lost(s);
+
+    if (!lost && gemmar_load_acquire(&group[0].stamp) != c->head + 1) {
+        f->since_ns = now;
+    }
+    return lost && !f->looking && now - f->looked_ns >= LOOK_NS ? look(s) : 0;
+}
+
 /* 0, -EAGAIN, or the communicator's result. */
 static int repeat(struct net_send *s)
 {
@@ -366,8 +449,7 @@ static int repeat(struct net_send *s)
             continue;
         }
         if (has_arrived(&s->base.failover.heard, request)) {
-            request->lost = false;
-            request->pending = 0;
+            has_all(&s->base, request);
             continue;
         }
         request->pending = 0;
@@ -394,9 +476,11 @@ static int lead(struct net_send *s)
         rc = tell(c);
         f->round -= rc != 0;
         f->recovery = rc == 0 ? NET_RECOVERY_ASKED : f->recovery;
+        f->looked_ns = gemmar_now_ns(); /* give it time to answer */
     }
-    if (rc == 0 && f->recovery == NET_RECOVERY_ASKED && f->heard.round == f->round) {
-        f->recovery = NET_RECOVERY_REPEAT;
+    if (rc == 0 && f->recovery == NET_RECOVERY_ASKED) {
+        rc = f->heard.round == f->round ? 0 : await(s);
+        f->recovery = f->heard.round == f->round ? NET_RECOVERY_REPEAT : f->recovery;
     }
     if (rc == 0 && f->recovery == NET_RECOVERY_REPEAT) {
         rc = repeat(s);

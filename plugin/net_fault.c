@@ -106,6 +106,7 @@ static const char *work_name(uint64_t wr_id)
     case NET_WORK_PIECE: return "send";
     case NET_WORK_DRAIN: return "drain";
     case NET_WORK_TRIAL: return "trial";
+    case NET_WORK_LOOK: return "look at the receiver";
     }
     return "work request";
 }

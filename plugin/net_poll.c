@@ -55,7 +55,9 @@ static int part_done(struct net_recv *r, struct net_request *request, uint32_t p
     request->bytes[part] = bytes;
     r->base.received += bytes;
     request->done |= (uint8_t)(1u << part);
-    request->pending--;
+    if (--request->pending == 0) {
+        gemmar_store_release(&r->words->finished[request->index], request->sequence + 1);
+    }
     if (request->event[part] != NULL) {
         gemmar_net_profile_stop(r->base.profiler, &request->event[part]);
     }
@@ -124,6 +126,9 @@ static int completed(struct net_comm *c, struct net_rail *rail, const struct ibv
         return arrived((struct net_recv *)c, wc);
     }
     c->lane[wc->wr_id >> 8 & 0xff].room += (uint32_t)(wc->wr_id >> 16 & 0xffff);
+    if (work == NET_WORK_LOOK) {
+        c->failover.looking = false;
+    }
     if (work == NET_WORK_TRIAL) {
         c->failover.path[(wc->wr_id >> 8 & 0xff) % c->paths].answers--;
     }

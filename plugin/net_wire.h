@@ -120,6 +120,7 @@ struct net_send_words {
     uint64_t bytes[NET_SLOTS][NET_PARTS];     /* this end's own: source of the receiver's `bytes` */
     struct net_note inbox;                    /* written by the receiver's NIC */
     struct net_note outbox[NET_NOTES];        /* this end's own */
+    uint64_t finished[NET_SLOTS];             /* the receiver's, as this end's NIC last read it */
 };
 
 /* In the receiver's memory. */
@@ -128,6 +129,9 @@ struct net_recv_words {
     struct net_cts cts[NET_SLOTS][NET_PARTS]; /* this end's own: source of the sender's `cts` */
     struct net_note inbox;                    /* written by the sender's NIC */
     struct net_note outbox[NET_NOTES];        /* this end's own */
+    /* Sequence + 1 of the last group of each slot that has come as a whole. Writer: this CPU,
+     * release. Reader: the sender's NIC, when nobody here may be awake to answer. */
+    uint64_t finished[NET_SLOTS];
 };
 
 /*

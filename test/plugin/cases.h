@@ -53,6 +53,7 @@ void case_virtual_again(struct world *w);
 void case_no_device(struct world *w);
 void case_disturbed(struct world *w);
 void case_disturbed_uneven(struct world *w);
+void case_idle_receiver(struct world *w);
 void case_sender_closes(struct world *w);
 void case_receiver_closes(struct world *w);
 void case_sender_ends(struct world *w);

@@ -14,6 +14,7 @@
 #define RAILS       8
 #define MORE        200 // bytes or packets that are more than a trial of a rail
 #define HEAL_ROUNDS 400 // of one plan and a nap, until all rails are back
+#define IDLE_MS     3000
 
 pid_t command_start(struct world *w)
 {
@@ -126,4 +127,35 @@ void case_disturbed_uneven(struct world *w)
     must(net_make_vdevice(&w->net, 2, two, &from), "makeVDevice");
     must(net_make_vdevice(&w->net, 3, three, &to), "makeVDevice");
     disturb(w, from, to, 2);
+}
+
+static void small_plan(struct plan *plan, unsigned count)
+{
+    plan_init(plan, count, 4, 5);
+    for (unsigned k = 0; k < count; k++) {
+        group_fill(&plan->groups[k], 1, 4096, 4096);
+    }
+}
+
+// A fault rule makes the sender's last completion an error, so that it cannot know whether the
+// message has come. The receiver has all it waits for and does nothing, as NCCL between two
+// collectives: the sender's request must complete all the same, and the next one must wait for the
+// receiver, longer than GEMMAR_TIMEOUT if need be.
+void case_idle_receiver(struct world *w)
+{
+    struct plan plan;
+    struct pair p;
+    pair_open(w, &p, rails_open(w));
+    small_plan(&plan, 8);
+    plan_run(w, &p, &plan);
+    world_meet(w); // the receiver makes no call until then
+    if (w->roles & SENDER) {
+        CHECK(net_logged("paths left"), "the rule has not hit the last completion");
+    } else {
+        nap_ms(IDLE_MS);
+    }
+    plan_run(w, &p, &plan);
+    pair_close(w, &p);
+    plan_release(&plan);
+    w->warnings = net_warnings(); // a path that fails is told
 }
