@@ -15,6 +15,7 @@ const struct contract_case contract_cases[] = {
     {"e05-stopped-for-ever", case_e05_stopped_for_ever, TWO, 1, 6, NULL},
     {"e06-exit", case_e06_exit, ONE, 1, 6, NULL},
     {"e07-failing-calls", case_e07_failing_calls, ONE, 1, 6, NULL},
+    {"m01-failed-registrations", case_m01_failed_registrations, ONE, 1, 6, NULL},
     {"o01-failed-flush", case_o01_failed_flush, ONE, 1, 6, NULL},
     {"o02-strict-words", case_o02_strict_words, ONE, 1, 6, NULL},
     {"o03-late-queue-pair", case_o03_late_queue_pair, ONE, 1, 6, NULL},

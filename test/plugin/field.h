@@ -13,6 +13,7 @@ void case_e05_stopped_sender(struct world *w);
 void case_e05_stopped_for_ever(struct world *w);
 void case_e06_exit(struct world *w);
 void case_e07_failing_calls(struct world *w);
+void case_m01_failed_registrations(struct world *w);
 void case_o01_failed_flush(struct world *w);
 void case_o02_strict_words(struct world *w);
 void case_o03_late_queue_pair(struct world *w);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -262,7 +263,7 @@ static int live(struct world *w, unsigned *out_hits)
     w->ctx = NULL;
     rc = net_init(&w->net, 1, NET_NO_TC, &w->ctx);
     if (!rc) {
-        rc = line_open(w, &l, 4096, 0);
+        rc = line_open(w, &l, 4096, 1); // with flushes
         rc = rc ? rc : line_run(w, &l, 1);
         int more = line_close(w, &l);
         CHECK(rc || !more, "the close returned %d", more);
@@ -279,6 +280,7 @@ static int fail_once(struct world *w, const void *arg)
     unsigned hits = 0;
     char rule[128];
     (void)setenv("GEMMAR_TIMEOUT", "3", 1);
+    (void)setenv("SOFTHCA_DMABUF", "2", 1);
     if (a->call) {
         (void)snprintf(rule, sizeof rule, "call name=%s nth=%u count=1 errno=12", a->call, a->nth);
         (void)setenv("SOFTHCA_FAULTS", rule, 1);
@@ -327,4 +329,44 @@ void case_e07_failing_calls(struct world *w)
     }
     note("%u failing calls", runs);
     (void)munmap(clean, sizeof *clean);
+}
+
+#define FAILURES 10000u
+
+// Neither route takes the memory: the caller keeps its descriptor, and nothing else stays.
+void case_m01_failed_registrations(struct world *w)
+{
+    struct line l;
+    struct held before;
+    struct stat is;
+    size_t bytes = 1 << 16;
+    unsigned failures = 0;
+    void *mh;
+    int fd = memfd_create("net-field", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0, "no shared memory");
+    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(at != MAP_FAILED, "no memory");
+    (void)setenv("SOFTHCA_DMABUF", "2", 1);
+    world_open(w);
+    must(line_open(w, &l, 4096, 1), "the set-up");
+    must(line_run(w, &l, 1), "transfers");
+    held_take(&before);
+    field_rule(w, "call name=reg_mr nth=1 count=1000000 errno=14");
+    while (failures < FAILURES) {
+        int rc = net_reg_dmabuf(&w->net, l.p.recv, at, bytes, 0, fd, &mh);
+        failures += rc != 0;
+        if (!rc) { // the rule is not in force yet
+            must(net_dereg(&w->net, l.p.recv, mh), "deregMr");
+        }
+    }
+    CHECK(net_warnings() == FAILURES, "%u lines for %u failures", net_warnings(), FAILURES);
+    CHECK(fstat(fd, &is) == 0, "the descriptor was closed");
+    held_check(&before, "after failed registrations");
+    must(line_run(w, &l, 1), "transfers after failed registrations");
+    field_clear(w);
+    w->warnings = FAILURES;
+    must(line_close(w, &l), "the close");
+    (void)munmap(at, bytes); // our own mapping
+    (void)close(fd);
+    world_close(w);
 }
