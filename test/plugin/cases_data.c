@@ -91,6 +91,7 @@ static void plan_groups(struct world *w, struct plan *plan, int kind, int flush)
     }
 }
 
+// every part of a group gets its own data and size.
 void case_groups(struct world *w)
 {
     struct pair p;
@@ -105,6 +106,7 @@ void case_groups(struct world *w)
     pair_close(w, &p);
 }
 
+// empty messages.
 void case_zero(struct world *w)
 {
     struct plan plan;

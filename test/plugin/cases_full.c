@@ -172,6 +172,7 @@ static void fill_and_drain(struct world *w, const struct pair *p, int n)
     }
 }
 
+// a full queue is neither an error nor a lost message.
 void case_capacity(struct world *w)
 {
     struct pair p;
@@ -233,6 +234,7 @@ static void too_small(struct world *w, size_t room, size_t bytes)
     pair_close(w, &p);
 }
 
+// sizes that do not match.
 void case_too_small(struct world *w)
 {
     too_small(w, 4096, 8192);

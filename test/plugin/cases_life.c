@@ -30,6 +30,7 @@ static void check_slowest(struct world *w)
     note("slowest: %s, %llu us", w->net.slowest_call, (unsigned long long)w->net.slowest_ns / 1000);
 }
 
+// C-02, with late, pairs, cut and vanish: connect must not wait for accept.
 // One thread calls both ends in turn, and one listener serves several connections.
 void case_connect(struct world *w)
 {

@@ -39,6 +39,7 @@ static void use(struct world *w)
     use_device(w, w->o->dev);
 }
 
+// L-04, with init and no-device; E-07.
 // Nothing stays, round after round; before v11 there is no finalize.
 void case_load(struct world *w)
 {
@@ -197,6 +198,7 @@ static void exchange(struct world *w, const struct pair *p)
     plan_release(&plan);
 }
 
+// L-05: two communicators of one number share nothing.
 void case_traffic_class(struct world *w)
 {
     struct pair marked, plain;

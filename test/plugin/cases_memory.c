@@ -106,6 +106,7 @@ static void other_comm(struct world *w, char *page, char *to)
     pair_close(w, &b);
 }
 
+// M-03: small buffers of one page.
 void case_memory(struct world *w)
 {
     struct pair p;

@@ -135,6 +135,7 @@ void case_uneven(struct world *w)
     }
 }
 
+// no counter may stop or go back where it wraps.
 static void wrap_at(struct world *w, const char *start)
 {
     struct plan plan;

@@ -44,6 +44,7 @@ static void expect_refusal(struct world *w, const char *bytes, const char *what)
     guard_free(handle, NET_HANDLE_BYTES);
 }
 
+// L-06, with bent-handle, bad-server and bad-client: a peer that is none.
 void case_bad_handle(struct world *w)
 {
     char handle[NET_HANDLE_BYTES] = {0};

@@ -56,6 +56,7 @@ static void check_device(struct world *w, int dev)
          p.port, p.speed, p.ptr_support, p.reg_is_global, p.max_recvs);
 }
 
+// L-01: every version its own layout. D-03: a PCI path that exists, or none.
 void case_properties(struct world *w)
 {
     static const int bad[] = {-1, INT_MIN, INT_MAX};

@@ -47,6 +47,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
+// C-05: threads share nothing but the library.
 void case_threads(struct world *w)
 {
     struct held before;
