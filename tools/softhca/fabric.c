@@ -238,7 +238,9 @@ static int map_segment(struct softhca_member *m)
     }
     if (err) {
         softhca_log("softhca: fabric: cannot use the segment in %s: %s", m->dir,
-                    err == -EPROTO ? "made by another version" : strerror(-err));
+                    err == -EPROTO ? "made by another version of softhca; remove the folder when "
+                                     "nothing uses it, or set SOFTHCA_FABRIC to another one"
+                                   : strerror(-err));
         return err;
     }
     m->fabric = f;

@@ -76,6 +76,10 @@ report $? 'local facts change no bit' "checksums '$same' and '$varied'"
 
 expect 'locked memory is limited' 1 'gemmar_perf: .*MEMLOCK' \
     env SOFTHCA_NO_IPC_LOCK=1 prlimit --memlock=65536:65536 "${soft[@]}" --nodes 2 --shapes 8x8x8
+mkdir -m 700 "$work/fabric"
+head -c 100 /dev/zero >"$work/fabric/fabric"
+expect 'a fabric that another version left' 1 'another version of softhca; remove the folder' \
+    env SOFTHCA_FABRIC="$work/fabric" "${soft[@]}" --nodes 2 --shapes 8x8x8
 expect 'no verbs device' 1 'gemmar_perf: .*no usable verbs device.*--hca soft' \
     env NCCL_IB_HCA==none9 "$perf" --nodes 2 --shapes 8x8x8
 
