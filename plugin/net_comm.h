@@ -96,12 +96,14 @@ struct net_request {
     uint8_t parts;
     uint8_t part;                /* sends: of the receive that it goes to */
     bool lost;                   /* sends: a stripe of it went down with its path */
-    uint8_t done;                /* receives: parts complete, as bits */
-    uint16_t pending;            /* stripes, receives or rails still to complete */
+    uint16_t pending;            /* still to complete: stripes, rails; receives: parts, as bits */
     uint16_t arrived[NET_PARTS]; /* receives: stripes seen of each part */
     uint64_t sequence;
-    uint64_t data; /* sends: address, and how it is registered */
+    /* Sends: where the data lies and goes, and the profiler's handle of the first attempt. */
+    uint64_t data;
     const struct net_mr *mr;
+    const struct net_cts *cts;
+    void *phandle;
     uint64_t bytes[NET_PARTS]; /* receives: room, then what came; sends: the first */
     void *event[NET_PARTS];    /* of NCCL's profiler: per receive, or per stripe of a send */
 };

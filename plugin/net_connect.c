@@ -140,6 +140,8 @@ static void set_up_sending(struct net_send *s)
     for (int i = 0; i < NET_SLOTS * NET_PARTS; i++) {
         s->request[i].comm = &s->base;
         s->request[i].index = (uint16_t)i;
+        s->request[i].part = (uint8_t)(i % NET_PARTS);
+        s->request[i].parts = 1;
     }
 }
 

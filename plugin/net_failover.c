@@ -267,7 +267,7 @@ static void fill_note(const struct net_comm *c, struct net_note *note)
     for (uint32_t i = 0; !c->sends && i < NET_SLOTS; i++) {
         const struct net_request *request = &((const struct net_recv *)c)->request[i];
 
-        note->done[i] = request->state == NET_REQUEST_RECV ? request->done : 0xff;
+        note->done[i] = request->state == NET_REQUEST_RECV ? (uint8_t)~request->pending : 0xff;
     }
     note->stamp = f->notes;
 }

@@ -47,21 +47,28 @@ static int part_done(struct net_recv *r, struct net_request *request, uint32_t p
                              "%llu bytes came for a receive of %llu bytes",
                              (unsigned long long)bytes, (unsigned long long)request->bytes[part]);
     }
-    if ((request->done >> part & 1) != 0) {
-        return net_comm_fail(&r->base, GEMMAR_NCCL_INTERNAL_ERROR,
-                             "a message came twice for part %u of receive %llu", part,
-                             (unsigned long long)request->sequence);
-    }
     request->bytes[part] = bytes;
     r->base.received += bytes;
-    request->done |= (uint8_t)(1u << part);
-    if (--request->pending == 0) {
+    request->pending &= (uint16_t) ~(1u << part);
+    if (request->pending == 0) {
         gemmar_store_release(&r->words->finished[request->index], request->sequence + 1);
     }
     if (request->event[part] != NULL) {
         gemmar_net_profile_stop(r->base.profiler, &request->event[part]);
     }
     return 0;
+}
+
+static int not_open(struct net_recv *r, const struct net_request *request, uint32_t part,
+                    uint32_t imm)
+{
+    bool again = request->state == NET_REQUEST_RECV && part < request->parts &&
+                 net_imm_lap(imm) == (request->sequence / NET_SLOTS & 1);
+
+    return net_comm_fail(&r->base, GEMMAR_NCCL_INTERNAL_ERROR,
+                         again ? "a message came twice: 0x%x for part %u of receive %llu"
+                               : "an immediate 0x%x (part %u) belongs to no receive near %llu",
+                         imm, part, (unsigned long long)request->sequence);
 }
 
 /* An immediate: a stripe of a receive is in place. */
@@ -78,10 +85,9 @@ static int arrived(struct net_recv *r, const struct ibv_wc *wc)
         }
     }
     l->messages++;
-    if (request->state != NET_REQUEST_RECV || part >= request->parts ||
+    if ((request->pending >> part & 1) == 0 ||
         net_imm_lap(imm) != (request->sequence / NET_SLOTS & 1)) {
-        return net_comm_fail(&r->base, GEMMAR_NCCL_INTERNAL_ERROR,
-                             "an immediate 0x%x belongs to no receive", imm);
+        return not_open(r, request, part, imm);
     }
     if ((imm & NET_IMM_STRIPED) == 0) {
         return part_done(r, request, part, net_imm_bytes(imm));

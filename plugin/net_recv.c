@@ -92,9 +92,8 @@ int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, v
         }
     }
     request->state = NET_REQUEST_RECV;
-    request->done = 0;
     request->parts = (uint8_t)n;
-    request->pending = (uint16_t)n;
+    request->pending = (uint16_t)((1u << n) - 1);
     request->sequence = c->head++;
     *out_request = request;
     return GEMMAR_NCCL_SUCCESS;

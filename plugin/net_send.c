@@ -15,18 +15,6 @@
 #define SERVED_UNIT     64u
 #define IDLE_TURNS      1024u /* fruitless calls between two looks at the clock */
 
-/* A message on its way into work requests. */
-struct message {
-    struct net_request *request;
-    const struct net_cts *cts;
-    const struct net_mr *mr;
-    uint64_t data;
-    uint64_t bytes;
-    uint64_t sequence;
-    uint32_t part;
-    void *phandle;
-};
-
 /* The part of the group at the head that a tag belongs to: the first one not taken. -1: none, or
  * the group has not arrived as a whole. */
 static int match(const struct net_send *s, const struct net_cts *group, int tag)
@@ -61,8 +49,10 @@ struct stripe {
     bool with_size; /* the message's size goes ahead of the immediate */
 };
 
-static void set(struct net_send *s, uint32_t n, uint64_t from, uint64_t bytes, uint32_t lkey)
+static void set(struct net_send *s, const struct net_lane *l, uint32_t n, uint64_t from,
+                uint64_t bytes, uint32_t lkey)
 {
+    s->wr[n].wr_id = net_wr_id(NET_WORK_PIECE, l->index, 0, 0);
     s->sge[n] = (struct ibv_sge){.addr = from, .length = (uint32_t)bytes, .lkey = lkey};
     s->wr[n].num_sge = bytes > 0; /* some providers take a length of 0 for 2^31 */
     s->wr[n].opcode = IBV_WR_RDMA_WRITE;
@@ -76,7 +66,7 @@ static void aim(struct net_send *s, uint32_t n, uint64_t address, uint32_t rkey)
 }
 
 /* The data ahead of the immediate, in pieces that the device takes. Returns the next index. */
-static uint32_t build_data(struct net_send *s, const struct message *m, const struct net_lane *l,
+static uint32_t build_data(struct net_send *s, struct net_request *m, const struct net_lane *l,
                            const struct stripe *stripe)
 {
     uint32_t n = 0;
@@ -85,20 +75,20 @@ static uint32_t build_data(struct net_send *s, const struct message *m, const st
         uint64_t left = stripe->bytes - done, piece = left < l->longest ? left : l->longest;
         uint64_t offset = stripe->offset + done;
 
-        set(s, n, m->data + offset, piece, m->mr->lkey[l->rail]);
+        set(s, l, n, m->data + offset, piece, m->mr->lkey[l->rail]);
         aim(s, n, m->cts->address + offset, m->cts->rkey[l->peer_rail]);
         done += piece;
     }
     return n;
 }
 
-static uint32_t build_size(struct net_send *s, const struct message *m, const struct net_lane *l,
+static uint32_t build_size(struct net_send *s, struct net_request *m, const struct net_lane *l,
                            uint32_t n)
 {
     uint64_t slot = m->sequence % NET_SLOTS, *size = &s->words->bytes[slot][m->part];
 
-    *size = m->bytes;
-    set(s, n, (uintptr_t)size, sizeof(*size), l->words_lkey);
+    *size = m->bytes[0];
+    set(s, l, n, (uintptr_t)size, sizeof(*size), l->words_lkey);
     aim(s, n, s->base.peer_words + offsetof(struct net_recv_words, bytes[slot][m->part]),
         l->peer_words_rkey);
     s->wr[n].send_flags = l->inline_bytes >= sizeof(*size) ? IBV_SEND_INLINE : 0;
@@ -106,20 +96,19 @@ static uint32_t build_size(struct net_send *s, const struct message *m, const st
 }
 
 /* The immediate, with the stripe's data unless that went ahead. */
-static uint32_t build_immediate(struct net_send *s, const struct message *m,
-                                const struct net_lane *l, const struct stripe *stripe, uint32_t n,
-                                bool ahead)
+static uint32_t build_immediate(struct net_send *s, struct net_request *m, const struct net_lane *l,
+                                const struct stripe *stripe, uint32_t n, bool ahead)
 {
-    uint32_t imm = stripe->count > 1 || m->bytes > NET_IMM_SHORT_BYTES
+    uint32_t imm = stripe->count > 1 || m->bytes[0] > NET_IMM_SHORT_BYTES
                        ? net_imm_striped(m->sequence, m->part, stripe->count)
-                       : net_imm_short(m->sequence, m->part, (uint32_t)m->bytes);
+                       : net_imm_short(m->sequence, m->part, (uint32_t)m->bytes[0]);
 
     if (ahead || stripe->bytes == 0) {
         /* a receive of no bytes may have no registration: name memory that exists */
-        set(s, n, 0, 0, 0);
+        set(s, l, n, 0, 0, 0);
         aim(s, n, s->base.peer_words, l->peer_words_rkey);
     } else {
-        set(s, n, m->data + stripe->offset, stripe->bytes, m->mr->lkey[l->rail]);
+        set(s, l, n, m->data + stripe->offset, stripe->bytes, m->mr->lkey[l->rail]);
         aim(s, n, m->cts->address + stripe->offset, m->cts->rkey[l->peer_rail]);
         if (stripe->bytes <= l->inline_bytes && m->mr->type == GEMMAR_NET_PTR_HOST) {
             s->wr[n].send_flags = IBV_SEND_INLINE;
@@ -132,7 +121,7 @@ static uint32_t build_immediate(struct net_send *s, const struct message *m,
 }
 
 /* Work requests of one stripe in s->wr. Returns their number. */
-static uint32_t build(struct net_send *s, const struct message *m, const struct net_lane *l,
+static uint32_t build(struct net_send *s, struct net_request *m, const struct net_lane *l,
                       const struct stripe *stripe)
 {
     bool ahead = stripe->with_size || stripe->bytes > s->adaptive || stripe->bytes > l->longest;
@@ -145,7 +134,7 @@ static uint32_t build(struct net_send *s, const struct message *m, const struct 
 }
 
 /* Post one stripe. 0, ENOMEM when nothing was posted for want of room, or another errno. */
-static int post(struct net_send *s, const struct message *m, struct net_lane *l,
+static int post(struct net_send *s, struct net_request *m, struct net_lane *l,
                 const struct stripe *stripe)
 {
     uint32_t n = build(s, m, l, stripe);
@@ -153,9 +142,9 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
     int rc;
 
     for (uint32_t i = 0; i + 1 < n; i++) {
-        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, l->index, 0, m->request->index);
+        s->wr[i].wr_id = net_wr_id(NET_WORK_PIECE, l->index, 0, m->index);
     }
-    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, l->index, n, m->request->index);
+    s->wr[n - 1].wr_id = net_wr_id(NET_WORK_DATA, l->index, n, m->index);
     s->wr[n - 1].next = NULL;
     rc = ibv_post_send(l->qp, s->wr, &bad);
     s->wr[n - 1].next = &s->wr[n];
@@ -165,12 +154,12 @@ static int post(struct net_send *s, const struct message *m, struct net_lane *l,
     l->room -= n;
     l->messages++;
     l->bytes += stripe->bytes;
-    m->request->pending++;
+    m->pending++;
     l->served += (stripe->bytes + STRIPE_OVERHEAD) * SERVED_UNIT / l->weight;
-    if (m->phandle != NULL && m->request->pending <= NET_PARTS) {
+    if (m->phandle != NULL && m->pending <= NET_PARTS) {
         gemmar_net_profile_start(s->base.profiler, m->phandle, (int)l->rail, l->qp->qp_num,
                                  stripe->bytes, s->wr[n - 1].wr_id, IBV_WR_RDMA_WRITE_WITH_IMM,
-                                 &m->request->event[m->request->pending - 1]);
+                                 &m->event[m->pending - 1]);
     }
     return 0;
 }
@@ -218,7 +207,7 @@ static int cannot_post(struct net_send *s, const struct net_lane *l, int rc)
 }
 
 /* Shares by weight, cut at STRIPE_ALIGN; the last lane takes the rest. */
-static int post_striped(struct net_send *s, const struct message *m)
+static int post_striped(struct net_send *s, struct net_request *m)
 {
     struct net_lane *lanes[NET_MAX_LANES];
     uint64_t weights = 0, offset = 0, share[NET_MAX_LANES];
@@ -228,8 +217,8 @@ static int post_striped(struct net_send *s, const struct message *m)
         weights += lanes[i]->weight;
     }
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t left = m->bytes - offset;
-        uint64_t part = (uint64_t)((double)m->bytes * lanes[i]->weight / (double)weights);
+        uint64_t left = m->bytes[0] - offset;
+        uint64_t part = (uint64_t)((double)m->bytes[0] * lanes[i]->weight / (double)weights);
 
         part = (part + STRIPE_ALIGN - 1) / STRIPE_ALIGN * STRIPE_ALIGN;
         share[i] = i + 1 == count || part > left ? left : part;
@@ -253,14 +242,14 @@ static int post_striped(struct net_send *s, const struct message *m)
     return 0;
 }
 
-static int post_whole(struct net_send *s, const struct message *m)
+static int post_whole(struct net_send *s, struct net_request *m)
 {
     const struct stripe whole = {
-        .bytes = m->bytes, .count = 1, .with_size = m->bytes > NET_IMM_SHORT_BYTES};
+        .bytes = m->bytes[0], .count = 1, .with_size = m->bytes[0] > NET_IMM_SHORT_BYTES};
     struct net_lane *l = idlest(&s->base);
     int rc;
 
-    if (l->room < needed(l, m->bytes)) {
+    if (l->room < needed(l, m->bytes[0])) {
         return -EAGAIN;
     }
     rc = post(s, m, l, &whole);
@@ -271,9 +260,9 @@ static int post_whole(struct net_send *s, const struct message *m)
 }
 
 /* 0, -EAGAIN when there is no room, or the communicator's result. */
-static int post_message(struct net_send *s, const struct message *m)
+static int post_message(struct net_send *s, struct net_request *m)
 {
-    bool stripes = s->base.live_lanes > 1 && m->bytes >= (uint64_t)STRIPE_LEAST * 2 &&
+    bool stripes = s->base.live_lanes > 1 && m->bytes[0] >= (uint64_t)STRIPE_LEAST * 2 &&
                    (s->base.live_paths > 1 || s->split);
 
     return stripes ? post_striped(s, m) : post_whole(s, m);
@@ -306,16 +295,8 @@ static int bad_send(struct net_send *s, const struct net_cts *cts, uint64_t size
 
 int net_send_again(struct net_send *s, struct net_request *request)
 {
-    uint64_t slot = request->sequence % NET_SLOTS;
-    struct message m = {.request = request,
-                        .cts = &s->words->cts[slot][request->part],
-                        .mr = request->mr,
-                        .data = request->data,
-                        .bytes = request->bytes[0],
-                        .sequence = request->sequence,
-                        .part = request->part};
-
-    return post_message(s, &m);
+    request->phandle = NULL; /* the events of the first attempt end with the request */
+    return post_message(s, request);
 }
 
 int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle, void *phandle,
@@ -324,11 +305,7 @@ int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle
     struct net_send *s = send;
     uint64_t slot = s->base.head % NET_SLOTS;
     const struct net_cts *group = s->words->cts[slot];
-    struct message m = {.mr = mhandle,
-                        .data = (uintptr_t)data,
-                        .bytes = size,
-                        .sequence = s->base.head,
-                        .phandle = phandle};
+    struct net_request *request;
     int part, rc;
 
     *out_request = NULL;
@@ -348,28 +325,26 @@ int gemmar_net_isend(void *send, void *data, size_t size, int tag, void *mhandle
     if (part < 0) {
         return not_now(s);
     }
-    m.part = (uint32_t)part;
-    m.cts = &group[part];
-    m.request = &s->request[slot * NET_PARTS + m.part];
-    if (m.request->state != NET_REQUEST_FREE) {
+    request = &s->request[slot * NET_PARTS + (uint32_t)part];
+    if (request->state != NET_REQUEST_FREE) {
         return GEMMAR_NCCL_SUCCESS; /* its predecessor was not tested to the end yet */
     }
-    if (size > m.cts->bytes || size > s->longest || (size > 0 && mhandle == NULL)) {
-        return bad_send(s, m.cts, size, mhandle);
+    if (size > group[part].bytes || size > s->longest || (size > 0 && mhandle == NULL)) {
+        return bad_send(s, &group[part], size, mhandle);
     }
-    m.request->pending = 0;
-    rc = post_message(s, &m);
+    request->pending = 0;
+    request->sequence = s->base.head;
+    request->cts = &group[part];
+    request->data = (uintptr_t)data;
+    request->bytes[0] = size;
+    request->mr = mhandle;
+    request->phandle = phandle;
+    rc = post_message(s, request);
     if (rc != 0) { /* without room: make some, for callers that send again before they test */
         return rc == -EAGAIN ? net_comm_poll(&s->base) : rc;
     }
-    m.request->state = NET_REQUEST_SEND;
-    m.request->parts = 1;
-    m.request->part = (uint8_t)part;
-    m.request->bytes[0] = size;
-    m.request->sequence = s->base.head;
-    m.request->data = m.data;
-    m.request->mr = mhandle;
-    take(s, group, m.part);
-    *out_request = m.request;
+    request->state = NET_REQUEST_SEND;
+    take(s, group, (uint32_t)part);
+    *out_request = request;
     return GEMMAR_NCCL_SUCCESS;
 }
