@@ -20,6 +20,12 @@ static struct {
     int (*alloc)(uint64_t *, size_t);
     int (*free)(uint64_t);
     int (*copy)(uint64_t, uint64_t, size_t);
+    int (*create)(uint64_t *, size_t, const void *, unsigned long long);
+    int (*release)(uint64_t);
+    int (*reserve)(uint64_t *, size_t, size_t, uint64_t, unsigned long long);
+    int (*map)(uint64_t, size_t, size_t, uint64_t, unsigned long long);
+    int (*access)(uint64_t, size_t, const void *, size_t);
+    int (*unmap)(uint64_t, size_t);
     void (*delay)(unsigned); // of the fake, like all below
     void (*break_copy)(unsigned);
     uint64_t (*copies)(void);
@@ -44,6 +50,12 @@ static void cuda_start(void)
     find(lib, "cuMemAlloc_v2", &cu.alloc, 1);
     find(lib, "cuMemFree_v2", &cu.free, 1);
     find(lib, "cuMemcpy", &cu.copy, 1);
+    find(lib, "cuMemCreate", &cu.create, 1);
+    find(lib, "cuMemRelease", &cu.release, 1);
+    find(lib, "cuMemAddressReserve", &cu.reserve, 1);
+    find(lib, "cuMemMap", &cu.map, 1);
+    find(lib, "cuMemSetAccess", &cu.access, 1);
+    find(lib, "cuMemUnmap", &cu.unmap, 1);
     find(lib, "fake_cuda_delay", &cu.delay, 0);
     find(lib, "fake_cuda_fail", &cu.break_copy, 0);
     find(lib, "fake_cuda_copies", &cu.copies, 0);
@@ -53,15 +65,45 @@ static void cuda_start(void)
     ck_assert_int_eq(cu.set(context), 0);
 }
 
+static int use_vmm; // device memory comes from cuMemCreate
+
+// As NCCL makes it: shown by a descriptor; a granule of 2 MiB is right for every GPU.
+#define VMM_BYTES (2u << 20)
+static uint64_t vmm_alloc(void)
+{
+    struct {
+        int kind, handles, location, device;
+        void *security;
+        uint8_t flags[8];
+    } properties = {.kind = 1, .handles = 1, .location = 1};
+    struct {
+        int location, device, flags;
+    } access = {1, 0, 3};
+    uint64_t allocation = 0, addr = 0;
+    ck_assert_int_eq(cu.create(&allocation, VMM_BYTES, &properties, 0), 0);
+    ck_assert_int_eq(cu.reserve(&addr, VMM_BYTES, 0, 0, 0), 0);
+    ck_assert_int_eq(cu.map(addr, VMM_BYTES, 0, allocation, 0), 0);
+    ck_assert_int_eq(cu.access(addr, VMM_BYTES, &access, 1), 0);
+    ck_assert_int_eq(cu.release(allocation), 0);
+    return addr;
+}
+
 static uint8_t *device_alloc(size_t bytes)
 {
     uint64_t addr = 0;
+    if (use_vmm) {
+        return (uint8_t *)(uintptr_t)vmm_alloc();
+    }
     ck_assert_int_eq(cu.alloc(&addr, bytes), 0);
     return (uint8_t *)(uintptr_t)addr;
 }
 
 static void device_free(void *p)
 {
+    if (use_vmm) {
+        ck_assert_int_eq(cu.unmap((uintptr_t)p, VMM_BYTES), 0);
+        return;
+    }
     ck_assert_int_eq(cu.free((uintptr_t)p), 0);
 }
 
@@ -564,8 +606,10 @@ static void receiver(int sock)
     free(data);
 }
 
+// With memory of cuMemAlloc, and with memory of cuMemCreate.
 START_TEST(another_process_copies_by_itself)
 {
+    use_vmm = _i;
     uint8_t *data = malloc(BYTES);
     ck_assert_ptr_nonnull(data);
     struct peer peer = harness_peer_start("other", receiver);
@@ -617,7 +661,7 @@ int main(void)
     tcase_add_loop_test(t, completions_keep_up_with_copies_under_way, 0, 2);
     tcase_add_test(t, objects_go_away_with_copies_under_way);
     tcase_add_loop_test(t, a_failed_copy_breaks_the_connection, 0, 2);
-    tcase_add_test(t, another_process_copies_by_itself);
+    tcase_add_loop_test(t, another_process_copies_by_itself, 0, 2);
     suite_add_tcase(suite, t);
     return harness_main(suite);
 }

@@ -193,23 +193,34 @@ int softhca_cuda_read(struct softhca_gpu *gpu, void *to, const void *from, uint6
 }
 
 int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhca_export *out,
-                        uint64_t *out_id)
+                        uint64_t *out_id, int *out_fd)
 {
     struct softhca_cuda_ipc handle;
     size_t bytes = 0;
+    *out_fd = -1;
     int err = softhca_cuda_enter(gpu);
     if (err) {
         return err;
     }
-    int error = gpu->cu->pointer_attribute(out_id, SOFTHCA_CUDA_POINTER_BUFFER_ID, (uintptr_t)addr);
-    error = error ? error : gpu->cu->range(&out->base, &bytes, (uintptr_t)addr);
-    error = error ? error : gpu->cu->ipc_get(&handle, (uintptr_t)addr);
+    int error = gpu->cu->range(&out->base, &bytes, (uintptr_t)addr);
+    error =
+        error ? error
+              : gpu->cu->pointer_attribute(out_id, SOFTHCA_CUDA_POINTER_BUFFER_ID, (uintptr_t)addr);
+    out->kind = SOFTHCA_EXPORT_IPC;
+    if (gpu->cu->ipc_get(&handle, (uintptr_t)addr)) { // memory of cuMemCreate has no number
+        out->kind = SOFTHCA_EXPORT_DESCRIPTOR;
+        *out_id = out->base;
+        *out_fd = out->base ? softhca_cuda_describe(gpu, addr) : -1;
+        error = *out_fd < 0;
+    }
     softhca_cuda_leave(gpu);
     if (error) {
-        return -EIO; // memory of cuMemCreate, say; it goes through staging memory
+        return -EIO; // it goes through staging memory
     }
     out->bytes = bytes;
-    memcpy(out->handle, handle.bytes, sizeof out->handle);
+    if (out->kind == SOFTHCA_EXPORT_IPC) {
+        memcpy(out->handle, handle.bytes, sizeof out->handle);
+    }
     return 0;
 }
 
@@ -227,7 +238,7 @@ static struct softhca_gpu *first_gpu(void)
     return gpu;
 }
 
-uint64_t softhca_cuda_import(const struct softhca_export *x)
+uint64_t softhca_cuda_import(const struct softhca_export *x, int fd)
 {
     struct softhca_gpu *gpu = first_gpu();
     struct softhca_cuda_ipc handle;
@@ -235,19 +246,28 @@ uint64_t softhca_cuda_import(const struct softhca_export *x)
     if (!gpu || softhca_cuda_enter(gpu)) {
         return 0;
     }
-    memcpy(handle.bytes, x->handle, sizeof handle.bytes);
-    int error = gpu->cu->ipc_open(&addr, handle, SOFTHCA_CUDA_IPC_PEER_ACCESS);
+    if (x->kind == SOFTHCA_EXPORT_DESCRIPTOR) {
+        addr = softhca_cuda_map(gpu, fd, x->bytes);
+    } else {
+        memcpy(handle.bytes, x->handle, sizeof handle.bytes);
+        addr = gpu->cu->ipc_open(&addr, handle, SOFTHCA_CUDA_IPC_PEER_ACCESS) ? 0 : addr;
+    }
     softhca_cuda_leave(gpu);
-    return error ? 0 : addr;
+    return addr;
 }
 
-void softhca_cuda_drop(uint64_t addr)
+void softhca_cuda_drop(uint64_t addr, uint64_t bytes, uint32_t kind)
 {
     struct softhca_gpu *gpu = first_gpu();
-    if (gpu && !softhca_cuda_enter(gpu)) {
-        (void)gpu->cu->ipc_close(addr); // its process may have ended
-        softhca_cuda_leave(gpu);
+    if (!gpu || softhca_cuda_enter(gpu)) {
+        return;
     }
+    if (kind == SOFTHCA_EXPORT_DESCRIPTOR) {
+        softhca_cuda_unmap(gpu, addr, bytes);
+    } else {
+        (void)gpu->cu->ipc_close(addr); // its process may have ended
+    }
+    softhca_cuda_leave(gpu);
 }
 
 int softhca_cuda_fetch(void *to, uint64_t from, uint64_t len)

@@ -31,14 +31,16 @@ int softhca_cuda_find(const void *addr, size_t len, struct softhca_gpu **out_gpu
 int softhca_cuda_write(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len);
 int softhca_cuda_read(struct softhca_gpu *gpu, void *to, const void *from, uint64_t len);
 
-// Any thread. The allocation that holds addr: base, bytes and handle, and a number that no other
-// allocation of this process has or had. -EIO when its kind of memory cannot be exported.
+// Any thread. The allocation that holds addr: kind, base and bytes, and a number that no other
+// allocation of this process has at the time; the handle, or *out_fd for one that is shown by a
+// descriptor (else -1). -EIO when its kind of memory cannot be exported.
 int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhca_export *out,
-                        uint64_t *out_id);
+                        uint64_t *out_id, int *out_fd);
 // Any thread, but not the progress thread: both may wait for kernels. Map another process's
-// allocation into the context of this process's first region; 0 when that is impossible.
-uint64_t softhca_cuda_import(const struct softhca_export *x);
-void softhca_cuda_drop(uint64_t addr);
+// allocation (by fd when it is shown so) into the context of this process's first region; 0 when
+// that is impossible.
+uint64_t softhca_cuda_import(const struct softhca_export *x, int fd);
+void softhca_cuda_drop(uint64_t addr, uint64_t bytes, uint32_t kind);
 
 // Progress thread, once: contexts may stay current in it.
 void softhca_cuda_stay(void);

@@ -23,6 +23,16 @@ static const char *look_up(void *lib)
     }
     SOFTHCA_CUDA_CALLS(LOOK)
 #undef LOOK
+    int vmm = 1;
+#define LOOK(field, symbol, arguments)                                                             \
+    void *field##_vmm = dlsym(lib, #symbol);                                                       \
+    memcpy(&driver.vmm.field, &field##_vmm, sizeof driver.vmm.field);                              \
+    vmm &= field##_vmm != NULL;
+    SOFTHCA_CUDA_VMM_CALLS(LOOK)
+#undef LOOK
+    if (!vmm) {
+        memset(&driver.vmm, 0, sizeof driver.vmm);
+    }
     void *batch = dlsym(lib, "cuMemcpyBatchAsync_v2");
     memcpy(&driver.copy_batch, &batch, sizeof driver.copy_batch);
     return NULL;

@@ -26,6 +26,16 @@ enum { // CUstream_flags, CUevent_flags, CUmemhostalloc_flags, CUipcMem_flags, C
     SOFTHCA_CUDA_CAPTURE_RELAXED = 2
 };
 
+enum { // CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags
+    SOFTHCA_CUDA_HANDLE_DESCRIPTOR = 1,
+    SOFTHCA_CUDA_LOCATION_DEVICE = 1,
+    SOFTHCA_CUDA_READ_WRITE = 3
+};
+
+struct softhca_cuda_access { // CUmemAccessDesc
+    int kind, device, flags;
+};
+
 struct softhca_cuda_ipc { // CUipcMemHandle
     uint8_t bytes[64];
 };
@@ -58,10 +68,33 @@ struct softhca_cuda_copy_attributes {
     CALL(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                             \
     CALL(error_string, cuGetErrorString, (int error, const char **out))
 
+// The same for memory of cuMemCreate; without one of them it is staged.
+#define SOFTHCA_CUDA_VMM_CALLS(CALL)                                                               \
+    CALL(retain, cuMemRetainAllocationHandle, (uint64_t * out, const void *addr))                  \
+    CALL(release, cuMemRelease, (uint64_t allocation))                                             \
+    CALL(describe, cuMemExportToShareableHandle,                                                   \
+         (void *out, uint64_t allocation, int kind, unsigned long long flags))                     \
+    CALL(import, cuMemImportFromShareableHandle, (uint64_t * out, void *handle, int kind))         \
+    CALL(reserve, cuMemAddressReserve,                                                             \
+         (uint64_t * out, size_t len, size_t align, uint64_t at, unsigned long long flags))        \
+    CALL(unreserve, cuMemAddressFree, (uint64_t addr, size_t len))                                 \
+    CALL(                                                                                          \
+        map, cuMemMap,                                                                             \
+        (uint64_t addr, size_t len, size_t offset, uint64_t allocation, unsigned long long flags)) \
+    CALL(unmap, cuMemUnmap, (uint64_t addr, size_t len))                                           \
+    CALL(set_access, cuMemSetAccess,                                                               \
+         (uint64_t addr, size_t len, const struct softhca_cuda_access *access, size_t count))      \
+    CALL(device, cuCtxGetDevice, (int *out))
+
 struct softhca_cuda_driver {
 #define FIELD(field, symbol, arguments) int(*field) arguments;
     SOFTHCA_CUDA_CALLS(FIELD)
 #undef FIELD
+    struct {
+#define FIELD(field, symbol, arguments) int(*field) arguments;
+        SOFTHCA_CUDA_VMM_CALLS(FIELD)
+#undef FIELD
+    } vmm; // all of them or, all NULL, none
     // since CUDA 13; may be NULL
     int (*copy_batch)(uint64_t *to, uint64_t *from, size_t *len, size_t count,
                       struct softhca_cuda_copy_attributes *attributes, size_t *first, size_t kinds,

@@ -43,6 +43,11 @@ int softhca_cuda_enter(const struct softhca_gpu *gpu);
 void softhca_cuda_leave(const struct softhca_gpu *gpu);
 // Logs a driver's error; returns -EIO.
 int softhca_cuda_fail(const struct softhca_cuda_driver *cu, const char *what, int error);
+// In the context (cuda_vmm.c): a descriptor of the allocation at addr, or -1; map one, 0 when that
+// is impossible; and undo it.
+int softhca_cuda_describe(const struct softhca_gpu *gpu, const void *addr);
+uint64_t softhca_cuda_map(const struct softhca_gpu *gpu, int fd, uint64_t bytes);
+void softhca_cuda_unmap(const struct softhca_gpu *gpu, uint64_t addr, uint64_t bytes);
 // The newest of the list, which only grows.
 struct softhca_gpu *softhca_cuda_gpus(void);
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/softhca/hca.h"
 #include "tools/softhca/sync.h"
@@ -23,13 +24,12 @@ static struct own owns[SOFTHCA_MAX_EXPORTS]; // under lock; refs 0: free
 static struct softhca_hca *watched;          // under lock: whose thread runs
 static pthread_t watcher;                    // under lock
 
-static void set_import(uint32_t e, uint32_t gen, uint64_t addr, uint64_t bytes, int is_own)
+static void set_import(uint32_t e, const struct softhca_import *import)
 {
     struct softhca_hca *h = softhca_hca;
     softhca_lock();
     softhca_pull_finish(); // none may still use what was there
-    h->imports[e] =
-        (struct softhca_import){.gen = gen, .addr = addr, .bytes = bytes, .is_own = is_own};
+    h->imports[e] = *import;
     softhca_unlock();
 }
 
@@ -49,6 +49,29 @@ static int is_live(const struct softhca_export *x, uint32_t gen)
            SOFTHCA_LOAD_RELAXED(&x->gen) == gen;
 }
 
+// Word by word: the owner may withdraw it meanwhile, and another one write it.
+static void copy_words(struct softhca_export *to, const struct softhca_export *from)
+{
+    uint64_t words[sizeof *from / 8];
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        words[i] = SOFTHCA_LOAD_RELAXED((const uint64_t *)(const void *)from + i);
+    }
+    memcpy(to, words, sizeof *to);
+}
+
+static uint64_t import(const struct softhca_export *x, uint32_t e, uint32_t gen)
+{
+    if (x->kind == SOFTHCA_EXPORT_IPC) {
+        return softhca_cuda_import(x, -1);
+    }
+    int fd = softhca_handoff_fetch(x, e, gen);
+    uint64_t addr = fd < 0 ? 0 : softhca_cuda_import(x, fd);
+    if (fd >= 0) {
+        (void)close(fd); // the mapping stays
+    }
+    return addr;
+}
+
 static void look_at(struct softhca_hca *h, uint32_t e)
 {
     struct softhca_fabric *f = h->member.fabric;
@@ -61,21 +84,23 @@ static void look_at(struct softhca_hca *h, uint32_t e)
     softhca_unlock();
     if (have.gen && !have.is_own && !is_live(x, have.gen)) {
         SOFTHCA_STORE_RELEASE(&f->mapped[e][h->member.slot], 0);
-        set_import(e, 0, 0, 0, 0);
-        softhca_cuda_drop(have.addr);
+        set_import(e, &(struct softhca_import){0});
+        softhca_cuda_drop(have.addr, have.bytes, have.kind);
         have.gen = 0;
     }
     uint32_t gen = SOFTHCA_LOAD_RELAXED(&x->gen);
     if (have.gen || !is_live(x, gen) || SOFTHCA_LOAD_RELAXED(&x->slot) == h->member.slot) {
         return;
     }
-    struct softhca_export copy = *x;
+    struct softhca_export copy;
+    copy_words(&copy, x);
     if (!is_live(x, gen)) {
         return; // changed while it was copied
     }
-    uint64_t addr = softhca_cuda_import(&copy);
+    uint64_t addr = import(&copy, e, gen);
     if (addr) { // else it stays staged
-        set_import(e, gen, addr, copy.bytes, 0);
+        set_import(e, &(struct softhca_import){
+                          .gen = gen, .kind = copy.kind, .addr = addr, .bytes = copy.bytes});
         SOFTHCA_STORE_RELEASE(&f->mapped[e][h->member.slot], gen);
     }
 }
@@ -127,10 +152,11 @@ void softhca_export_stop(struct softhca_hca *h)
         t.tv_sec += 1;
         (void)pthread_timedjoin_np(watcher, NULL, &t); // may hang in a driver that is going away
     }
+    softhca_handoff_stop();
 }
 
 // Under lock. The entry of an allocation, made when there is none; NULL when the table is full.
-static struct own *own_of(struct softhca_hca *h, uint64_t id, const struct softhca_export *x)
+static struct own *own_of(struct softhca_hca *h, uint64_t id, struct softhca_export *x, int *fd)
 {
     struct own *o = NULL;
     for (uint32_t i = 0; i < SOFTHCA_MAX_EXPORTS; i++) {
@@ -139,12 +165,18 @@ static struct own *own_of(struct softhca_hca *h, uint64_t id, const struct softh
         }
         o = owns[i].refs ? o : &owns[i];
     }
-    uint32_t e = o ? softhca_fabric_export(&h->member, x) : SOFTHCA_NO_EXPORT;
+    int unnamed = x->kind == SOFTHCA_EXPORT_DESCRIPTOR && softhca_handoff_name(x);
+    uint32_t e = o && !unnamed ? softhca_fabric_export(&h->member, x) : SOFTHCA_NO_EXPORT;
     if (e == SOFTHCA_NO_EXPORT) {
         return NULL;
     }
     *o = (struct own){.id = id, .e = e, .gen = h->member.fabric->exports[e].gen, .base = x->base};
-    set_import(e, o->gen, x->base, x->bytes, 1);
+    if (*fd >= 0) {
+        softhca_handoff_offer(e, o->gen, *fd);
+        *fd = -1;
+    }
+    set_import(e, &(struct softhca_import){
+                      .gen = o->gen, .addr = x->base, .bytes = x->bytes, .is_own = 1});
     return o;
 }
 
@@ -153,10 +185,11 @@ void softhca_export_add(struct softhca_mr *mr)
     struct softhca_hca *h = softhca_hca;
     struct softhca_export x = {0};
     uint64_t id = 0;
-    int err = softhca_cuda_export(mr->base.gpu, mr->base.at, &x, &id);
+    int fd = -1;
+    int err = softhca_cuda_export(mr->base.gpu, mr->base.at, &x, &id, &fd);
     (void)pthread_mutex_lock(&lock);
     start_watching(h);
-    struct own *o = err ? NULL : own_of(h, id, &x);
+    struct own *o = err ? NULL : own_of(h, id, &x, &fd);
     if (o) {
         o->refs++;
         mr->export = o->e;
@@ -164,6 +197,9 @@ void softhca_export_add(struct softhca_mr *mr)
         mr->export_base = o->base;
     }
     (void)pthread_mutex_unlock(&lock);
+    if (fd >= 0) {
+        (void)close(fd); // there was one already, or it is not to be shown
+    }
 }
 
 void softhca_export_remove(struct softhca_mr *mr)
@@ -176,8 +212,9 @@ void softhca_export_remove(struct softhca_mr *mr)
     for (uint32_t i = 0; i < SOFTHCA_MAX_EXPORTS; i++) {
         struct own *o = &owns[i];
         if (o->refs && o->e == mr->export && --o->refs == 0) {
-            set_import(o->e, 0, 0, 0, 0);
+            set_import(o->e, &(struct softhca_import){0});
             softhca_fabric_withdraw(&h->member, o->e);
+            softhca_handoff_end(o->e);
         }
     }
     (void)pthread_mutex_unlock(&lock);

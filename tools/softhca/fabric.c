@@ -309,9 +309,12 @@ uint32_t softhca_fabric_export(const struct softhca_member *m, const struct soft
         uint32_t gen = to->gen + 1 ? to->gen + 1 : 1;
         SOFTHCA_STORE_RELAXED(&to->gen, gen);
         SOFTHCA_STORE_RELAXED(&to->slot, m->slot);
-        to->base = x->base;
-        to->bytes = x->bytes;
-        memcpy(to->handle, x->handle, sizeof to->handle);
+        SOFTHCA_STORE_RELAXED(&to->kind, x->kind);
+        SOFTHCA_STORE_RELAXED(&to->base, x->base);
+        SOFTHCA_STORE_RELAXED(&to->bytes, x->bytes);
+        for (size_t i = 0; i < sizeof x->handle / sizeof *x->handle; i++) {
+            SOFTHCA_STORE_RELAXED(&to->handle[i], x->handle[i]);
+        }
         SOFTHCA_STORE_RELEASE(&f->mapped[e][m->slot], gen); // where it is at home
         SOFTHCA_STORE_RELEASE(&to->state, SOFTHCA_EXPORT_LIVE);
         (void)SOFTHCA_ADD(&f->export_seq, 1);

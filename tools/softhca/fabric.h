@@ -53,11 +53,12 @@ struct softhca_export {
     uint32_t state; // softhca_export_state. Writer: the owner, and who reclaims a dead one. Release
     uint32_t gen;   // number of the claim; never 0. Written before state, like all below
     uint32_t slot;  // the owner
-    uint32_t pad;
-    uint64_t base; // in the owner
+    uint32_t kind;  // softhca_export_kind
+    uint64_t base;  // in the owner
     uint64_t bytes;
-    uint8_t handle[64]; // of cuIpcGetMemHandle
+    uint64_t handle[8]; // of cuIpcGetMemHandle, or where to ask for the descriptor
 };
+enum softhca_export_kind { SOFTHCA_EXPORT_IPC, SOFTHCA_EXPORT_DESCRIPTOR };
 enum softhca_export_state { SOFTHCA_EXPORT_FREE, SOFTHCA_EXPORT_CLAIMED, SOFTHCA_EXPORT_LIVE };
 
 struct softhca_fabric {
@@ -120,7 +121,7 @@ void softhca_fabric_wake(struct softhca_proc *p);
 // of those who find it asleep.
 void softhca_wake_sleeper(struct softhca_proc *p);
 
-// Publish device memory (base, bytes, handle of x); SOFTHCA_NO_EXPORT when the table is
+// Publish device memory (kind, base, bytes, handle of x); SOFTHCA_NO_EXPORT when the table is
 // full. Withdraw it before it is freed.
 uint32_t softhca_fabric_export(const struct softhca_member *m, const struct softhca_export *x);
 void softhca_fabric_withdraw(const struct softhca_member *m, uint32_t e);

@@ -262,6 +262,7 @@ struct softhca_pull {
 struct softhca_import {
     uint32_t gen; // 0: not mapped
     int is_own;
+    uint32_t kind; // softhca_export_kind
     uint64_t addr, bytes;
 };
 
@@ -342,6 +343,13 @@ void softhca_export_add(struct softhca_mr *mr);
 void softhca_export_remove(struct softhca_mr *mr);
 // The process ends, and left is set: wait a little for the thread that maps.
 void softhca_export_stop(struct softhca_hca *h);
+// Descriptors of exports (handoff.c); any thread. The name to ask at, into out->handle: 0 or a
+// negative errno, logged. An offered descriptor is closed by end. fetch: the owner's, or -1.
+int softhca_handoff_name(struct softhca_export *out);
+void softhca_handoff_offer(uint32_t e, uint32_t gen, int fd);
+void softhca_handoff_end(uint32_t e);
+int softhca_handoff_fetch(const struct softhca_export *x, uint32_t e, uint32_t gen);
+void softhca_handoff_stop(void);
 // Under hca.lock: the address of [offset, offset + len) of an export here, or 0.
 uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t len);
 

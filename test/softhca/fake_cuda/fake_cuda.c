@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,7 +25,13 @@ struct block { // an allocation: addr..addr+bytes, at alias for the copies
     uint64_t addr, bytes;
     uint8_t *alias;
     int fd; // -1: of another process
+    int is_vmm;
     uint64_t id;
+};
+
+struct allocation { // of cuMemCreate
+    int fd;
+    uint64_t bytes;
 };
 
 struct job {
@@ -99,9 +106,13 @@ EXPORT int fake_cuda_descriptor(uint64_t addr)
     return fd;
 }
 
-static int add_block(int fd, uint64_t bytes, int keep_fd, uint64_t *out_addr)
+static void *reserve(uint64_t bytes)
 {
-    void *addr = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+static int add_block_at(void *addr, int fd, uint64_t bytes, int keep_fd, int is_vmm)
+{
     void *alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (addr == MAP_FAILED || alias == MAP_FAILED) {
         return OUT_OF_MEMORY;
@@ -114,13 +125,20 @@ static int add_block(int fd, uint64_t bytes, int keep_fd, uint64_t *out_addr)
                                        .bytes = bytes,
                                        .alias = alias,
                                        .fd = keep_fd ? fd : -1,
+                                       .is_vmm = is_vmm,
                                        .id = next_id++};
             error = 0;
         }
     }
     (void)pthread_mutex_unlock(&lock);
-    *out_addr = (uintptr_t)addr;
     return error;
+}
+
+static int add_block(int fd, uint64_t bytes, int keep_fd, uint64_t *out_addr)
+{
+    void *addr = reserve(bytes);
+    *out_addr = (uintptr_t)addr;
+    return add_block_at(addr, fd, bytes, keep_fd, 0);
 }
 
 static int remove_block(uint64_t addr)
@@ -129,7 +147,9 @@ static int remove_block(uint64_t addr)
     struct block *b = block_of(addr);
     int error = b && b->addr == addr ? 0 : INVALID;
     if (!error) {
-        (void)munmap((void *)(uintptr_t)b->addr, b->bytes);
+        if (!b->is_vmm) { // else its addresses stay reserved
+            (void)munmap((void *)(uintptr_t)b->addr, b->bytes);
+        }
         (void)munmap(b->alias, b->bytes);
         if (b->fd >= 0) {
             (void)close(b->fd);
@@ -423,7 +443,7 @@ API(cuIpcGetMemHandle, void *out, uint64_t addr)
     struct ipc ipc = {0};
     (void)pthread_mutex_lock(&lock);
     const struct block *b = block_of(addr);
-    if (b && b->fd >= 0) {
+    if (b && b->fd >= 0 && !b->is_vmm) {
         ipc.bytes = b->bytes;
         (void)snprintf(ipc.path, sizeof ipc.path, "/proc/%d/fd/%d", (int)getpid(), b->fd);
     }
@@ -452,4 +472,97 @@ API(cuIpcOpenMemHandle_v2, uint64_t *out, struct ipc ipc, unsigned flags)
 API(cuIpcCloseMemHandle, uint64_t addr)
 {
     return remove_block(addr);
+}
+
+static int make_allocation(int fd, uint64_t bytes, uint64_t *out)
+{
+    struct allocation *a = malloc(sizeof *a);
+    if (fd < 0 || !a) {
+        free(a);
+        return INVALID;
+    }
+    *a = (struct allocation){fd, bytes};
+    *out = (uintptr_t)a;
+    return 0;
+}
+
+API(cuMemCreate, uint64_t *out, size_t bytes, const int *properties, unsigned long long flags)
+{
+    int fd = memfd_create("fake-cuda-vmm", MFD_CLOEXEC);
+    (void)flags;
+    if (properties[0] != 1 || properties[1] != 1 || fd < 0 || ftruncate(fd, (off_t)bytes)) {
+        return INVALID;
+    }
+    return make_allocation(fd, bytes, out);
+}
+
+API(cuMemRelease, uint64_t allocation)
+{
+    struct allocation *a = (struct allocation *)(uintptr_t)allocation;
+    (void)close(a->fd); // mappings have their own
+    free(a);
+    return 0;
+}
+
+API(cuMemAddressReserve, uint64_t *out, size_t bytes, size_t align, uint64_t at,
+    unsigned long long flags)
+{
+    void *addr = align || at || flags ? MAP_FAILED : reserve(bytes);
+    *out = (uintptr_t)addr;
+    return addr == MAP_FAILED ? INVALID : 0;
+}
+
+API(cuMemAddressFree, uint64_t addr, size_t bytes)
+{
+    return munmap((void *)(uintptr_t)addr, bytes) ? INVALID : 0;
+}
+
+API(cuMemMap, uint64_t addr, size_t bytes, size_t offset, uint64_t allocation,
+    unsigned long long flags)
+{
+    const struct allocation *a = (const struct allocation *)(uintptr_t)allocation;
+    int fd = offset || flags || bytes > a->bytes ? -1 : fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
+    return fd < 0 ? INVALID : add_block_at((void *)(uintptr_t)addr, fd, bytes, 1, 1);
+}
+
+API(cuMemUnmap, uint64_t addr, size_t bytes)
+{
+    (void)bytes;
+    return remove_block(addr);
+}
+
+API(cuMemSetAccess, uint64_t addr, size_t bytes, const int *access, size_t count)
+{
+    (void)bytes;
+    return count == 1 && access[0] == 1 && access[1] == 0 && access[2] == 3 && addr ? 0 : INVALID;
+}
+
+API(cuMemRetainAllocationHandle, uint64_t *out, const void *addr)
+{
+    (void)pthread_mutex_lock(&lock);
+    const struct block *b = block_of((uintptr_t)addr);
+    int error =
+        b && b->is_vmm ? make_allocation(fcntl(b->fd, F_DUPFD_CLOEXEC, 0), b->bytes, out) : INVALID;
+    (void)pthread_mutex_unlock(&lock);
+    return error;
+}
+
+API(cuMemExportToShareableHandle, int *out, uint64_t allocation, int kind, unsigned long long flags)
+{
+    const struct allocation *a = (const struct allocation *)(uintptr_t)allocation;
+    *out = kind == 1 && !flags ? fcntl(a->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    return *out < 0 ? INVALID : 0;
+}
+
+API(cuMemImportFromShareableHandle, uint64_t *out, void *handle, int kind)
+{
+    struct stat st;
+    int fd = kind == 1 ? fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0) : -1;
+    return fd < 0 || fstat(fd, &st) ? INVALID : make_allocation(fd, (uint64_t)st.st_size, out);
+}
+
+API(cuCtxGetDevice, int *out)
+{
+    *out = 0;
+    return 0;
 }
