@@ -122,14 +122,14 @@ static int completed(struct net_comm *c, struct net_rail *rail, const struct ibv
 {
     enum net_work work = (enum net_work)(wc->wr_id & 0xff);
 
+    if (work == NET_WORK_RECV && wc->status == IBV_WC_SUCCESS) {
+        return arrived((struct net_recv *)c, wc);
+    }
     if (work == NET_WORK_FLUSH) {
         return flushed(c, rail, wc);
     }
     if (wc->status != IBV_WC_SUCCESS) {
         return net_comm_bad_completion(c, wc);
-    }
-    if (work == NET_WORK_RECV) {
-        return arrived((struct net_recv *)c, wc);
     }
     c->lane[wc->wr_id >> 8 & 0xff].room += (uint32_t)(wc->wr_id >> 16 & 0xffff);
     if (work == NET_WORK_LOOK) {
