@@ -57,6 +57,8 @@ struct net_rail {
     struct ibv_cq *cq;
     struct gemmar_ib_mr *words;
     struct gemmar_ib_flush *flush; /* receiving end, opened by the first iflush */
+    bool flush_failed;             /* its queue pair is in ERR: to be opened anew */
+    uint32_t flush_failures;       /* in a row */
 };
 
 struct net_lane {
@@ -96,10 +98,12 @@ struct net_request {
     uint8_t parts;
     uint8_t part;                /* sends: of the receive that it goes to */
     bool lost;                   /* sends: a stripe of it went down with its path */
+    uint8_t again;               /* flushes: rails to read again, as bits */
     uint16_t pending;            /* still to complete: stripes, rails; receives: parts, as bits */
     uint16_t arrived[NET_PARTS]; /* receives: stripes seen of each part */
     uint64_t sequence;
-    /* Sends: where the data lies and goes, and the profiler's handle of the first attempt. */
+    /* Sends: where the data lies and goes, and the profiler's handle of the first attempt. Flushes:
+     * what is read. */
     uint64_t data;
     const struct net_mr *mr;
     const struct net_cts *cts;
@@ -259,10 +263,14 @@ int net_send_again(struct net_send *send, struct net_request *request);
 /* Announce a group. 0, -EAGAIN when its queue pair does not take it now, or the communicator's
  * result. */
 int net_recv_announce(struct net_recv *recv, uint64_t slot, uint32_t parts);
+/* Repeat the reads of a flush that failed with their paths. The communicator's result. */
+int net_recv_flush_again(struct net_request *request);
 
 /* ---- net_failover.c ---- */
 
 void net_failover_open(struct net_comm *comm);
+/* Is a status one of a path, as opposed to that of a mistake? */
+bool net_failover_is_of_path(enum ibv_wc_status status);
 /* A completion with a bad status: true when it is dealt with, because its path is given up and
  * another one is left. */
 bool net_failover_takes(struct net_comm *comm, const struct ibv_wc *wc);

@@ -193,8 +193,7 @@ static void flushed(struct net_comm *c, const struct ibv_wc *wc)
     }
 }
 
-/* Statuses of a path, as opposed to those of a mistake. */
-static bool is_of_path(enum ibv_wc_status status)
+bool net_failover_is_of_path(enum ibv_wc_status status)
 {
     return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_LOC_QP_OP_ERR ||
            status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RESP_TIMEOUT_ERR ||
@@ -213,7 +212,7 @@ bool net_failover_takes(struct net_comm *c, const struct ibv_wc *wc)
     if (f->path[path].state != NET_PATH_DOWN) {
         bool last = f->path[path].state == NET_PATH_LIVE && c->live_paths == 1;
 
-        if (last || !is_of_path(wc->status)) {
+        if (last || !net_failover_is_of_path(wc->status)) {
             return false;
         }
         stop_path(c, path, device_of(c, path)->verbs->wc_status_str(wc->status));

@@ -10,8 +10,9 @@
 #include "plugin/net_profiler.h"
 #include "transport/order.h"
 
-#define BATCH      8u    /* completions taken at once */
-#define IDLE_TURNS 1024u /* fruitless tests between two looks at the clock */
+#define BATCH        8u    /* completions taken at once */
+#define FLUSH_TRIALS 3u    /* failures in a row, of a rail's reads, that may be a path's */
+#define IDLE_TURNS   1024u /* fruitless tests between two looks at the clock */
 
 int net_recv_post(struct net_recv *r, struct net_lane *l, uint32_t count)
 {
@@ -98,16 +99,27 @@ static int arrived(struct net_recv *r, const struct ibv_wc *wc)
     return 0;
 }
 
+/* A read that went down with its path is repeated, unless it keeps failing: then it is no path that
+ * comes and goes. */
 static int flushed(struct net_comm *c, struct net_rail *rail, const struct ibv_wc *wc)
 {
+    struct net_request *request = &((struct net_recv *)c)->flush[wc->wr_id >> 32];
     char text[256];
 
-    if (gemmar_ib_flush_done(rail->flush, wc) != 0) {
-        gemmar_ib_flush_fault(rail->flush, wc, text, sizeof(text));
-        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "%s", text);
+    if (gemmar_ib_flush_done(rail->flush, wc) == 0) {
+        rail->flush_failures = 0;
+        request->pending--;
+        return 0;
     }
-    ((struct net_recv *)c)->flush[wc->wr_id >> 32].pending--;
-    return 0;
+    rail->flush_failures += !rail->flush_failed; /* the rest of its queue is flushed */
+    if (c->failover.possible && net_failover_is_of_path(wc->status) &&
+        rail->flush_failures <= FLUSH_TRIALS) {
+        rail->flush_failed = true;
+        request->again |= (uint8_t)(1u << (wc->wr_id >> 8 & 0xff));
+        return 0;
+    }
+    gemmar_ib_flush_fault(rail->flush, wc, text, sizeof(text));
+    return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "%s", text);
 }
 
 /* Of the stripes of a send: each ends with the last one, so that none outlives its handle. */
@@ -209,6 +221,9 @@ int gemmar_net_test(void *handle, int *out_done, int *sizes)
         if (request->pending != 0) {
             if (rc == 0 && net_failover_due(c)) {
                 rc = net_failover_step(c);
+            }
+            if (rc == 0 && request->state == NET_REQUEST_FLUSH && request->again != 0) {
+                rc = net_recv_flush_again(request);
             }
             if (rc == 0 && ++c->idle % IDLE_TURNS == 0) {
                 rc = net_comm_check(c);

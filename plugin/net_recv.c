@@ -127,13 +127,58 @@ static struct net_request *free_flush(struct net_recv *r)
     return NULL;
 }
 
+/* One rail's read of a flush; it counts as pending already. */
+static int flush_rail(struct net_recv *r, struct net_request *request, uint32_t i)
+{
+    struct net_comm *c = &r->base;
+    struct net_rail *rail = &c->rail[i];
+    int rc = 0;
+
+    request->again &= (uint8_t) ~(1u << i);
+    if (gemmar_load_acquire(&rail->device->port_down) != 0 && c->rails > 1) {
+        request->pending--; /* what it wrote is long in place, and it carries no read */
+        return 0;
+    }
+    if (rail->flush_failed && gemmar_ib_flush_pending(rail->flush) > 0) {
+        request->again |= (uint8_t)(1u << i); /* once all have come back */
+        return 0;
+    }
+    if (rail->flush_failed) {
+        gemmar_ib_flush_close(rail->flush);
+        rail->flush = NULL;
+        rail->flush_failed = false;
+    }
+    if (rail->flush == NULL) {
+        rc = gemmar_ib_flush_open(rail->device, rail->cq, NET_SLOTS, &rail->flush);
+    }
+    if (rc == 0) {
+        rc = gemmar_ib_flush_post(rail->flush, net_wr_id(NET_WORK_FLUSH, i, 0, request->index),
+                                  request->data, request->mr->rkey[i]);
+    }
+    return rc == 0 ? 0
+                   : net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "cannot post a flush: %s",
+                                   strerror(-rc));
+}
+
+int net_recv_flush_again(struct net_request *request)
+{
+    struct net_comm *c = request->comm;
+    int rc = 0;
+
+    for (uint32_t i = 0; rc == 0 && i < c->rails; i++) {
+        if ((request->again >> i & 1) != 0) {
+            rc = flush_rail((struct net_recv *)c, request, i);
+        }
+    }
+    return rc;
+}
+
 int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandles,
                       void **out_request)
 {
     struct net_recv *r = recv;
     struct net_comm *c = &r->base;
     struct net_request *request;
-    const struct net_mr *mr;
     int last, rc = 0;
 
     *out_request = NULL;
@@ -149,25 +194,14 @@ int gemmar_net_iflush(void *recv, int n, void **data, int *sizes, void **mhandle
         return net_comm_fail(c, GEMMAR_NCCL_INTERNAL_ERROR, "more than %d flushes under way",
                              NET_SLOTS);
     }
-    mr = mhandles[last];
-    request->pending = 0;
+    request->data = (uintptr_t)data[last];
+    request->mr = mhandles[last];
+    request->pending = (uint16_t)c->rails;
     for (uint32_t i = 0; rc == 0 && i < c->rails; i++) {
-        struct net_rail *rail = &c->rail[i];
-
-        if (gemmar_load_acquire(&rail->device->port_down) != 0 && c->rails > 1) {
-            continue; /* what it wrote is long in place, and it carries no read */
-        }
-        if (rail->flush == NULL) {
-            rc = gemmar_ib_flush_open(rail->device, rail->cq, NET_SLOTS, &rail->flush);
-        }
-        if (rc == 0) {
-            rc = gemmar_ib_flush_post(rail->flush, net_wr_id(NET_WORK_FLUSH, i, 0, request->index),
-                                      (uintptr_t)data[last], mr->rkey[i]);
-        }
-        request->pending += rc == 0;
+        rc = flush_rail(r, request, i);
     }
     if (rc != 0) {
-        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "cannot post a flush: %s", strerror(-rc));
+        return rc;
     }
     request->state = NET_REQUEST_FLUSH;
     request->parts = 0;

@@ -42,6 +42,7 @@ const struct contract_case contract_cases[] = {
     {"wrap32", case_wrap32, BOTH, 1, 6, "no such setting"},
     {"disturbed", case_disturbed, TWO, 0, 9, "does not survive a lost port by default"},
     {"disturbed-uneven", case_disturbed_uneven, TWO, 0, 9, "does not survive a lost port by default"},
+    {"flush-error", case_flush_error, TWO, 0, 9, "does not survive a lost port by default"},
     {"idle-receiver", case_idle_receiver, TWO, 0, 9, "does not survive a lost port by default"},
     {"sender-closes", case_sender_closes, TWO, 0, 9, "does not survive a lost port by default"},
     {"receiver-closes", case_receiver_closes, TWO, 0, 9, "does not survive a lost port by default"},

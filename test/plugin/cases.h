@@ -40,6 +40,7 @@ void case_cut(struct world *w);
 void case_vanish(struct world *w);
 void case_threads(struct world *w);
 void case_dmabuf(struct world *w);
+void case_flush_error(struct world *w);
 void case_closes(struct world *w);
 void case_bad_handle(struct world *w);
 void case_bent_handle(struct world *w);
