@@ -279,6 +279,24 @@ static void rights_change(void)
     pair_close(&p);
 }
 
+// Works, or says in the way that programs look for that it does not.
+static void enhanced_connection(void)
+{
+    struct side s;
+    struct ibv_ece none = {0}, ece = {0};
+    side_open(&s, 0, NULL);
+    MUST(ibv_set_ece(s.qp, &none) == EOPNOTSUPP, "options of no vendor are not supported");
+    int rc = ibv_query_ece(s.qp, &ece);
+    MUST(rc == 0 || rc == EOPNOTSUPP, "query_ece answers %d", rc);
+    if (rc == 0 && ece.vendor_id != 0) {
+        struct ibv_ece unknown = ece;
+        unknown.comp_mask = UINT32_MAX;
+        MUST(ibv_set_ece(s.qp, &unknown) == EINVAL, "unknown extensions are refused");
+        MUST(ibv_set_ece(s.qp, &ece) == 0, "the device takes what it offers");
+    }
+    side_close(&s);
+}
+
 const struct check state_checks[] = {
     {"state.skipped_states_are_refused", skipped_states, 0},
     {"state.missing_attributes_are_refused", missing_bits, 0},
@@ -293,5 +311,6 @@ const struct check state_checks[] = {
     {"state.send_before_rts_does_nothing", send_too_early, 0},
     {"state.rights_change_in_rts", rights_change, 0},
     {"state.receive_posted_in_init", receive_early, 0},
+    {"state.enhanced_connection_works_or_says_not", enhanced_connection, 0},
     {0},
 };

@@ -221,7 +221,11 @@ SOFTHCA_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 SOFTHCA_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-    if (ece->comp_mask || (ece->vendor_id && ece->vendor_id != 0x736802)) {
+    if (ece->vendor_id == 0) { // libibverbs refuses this one before it asks a driver
+        errno = EOPNOTSUPP;
+        return EOPNOTSUPP;
+    }
+    if (ece->comp_mask || ece->vendor_id != 0x736802) {
         errno = EINVAL;
         return EINVAL;
     }
