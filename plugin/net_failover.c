@@ -546,7 +546,7 @@ static int revive_connect(struct net_comm *c, uint32_t path)
 
         own.packet_number = (own.packet_number + shift) & 0xffffffu;
         peer.packet_number = (peer.packet_number + shift) & 0xffffffu;
-        rc = gemmar_ib_qp_connect(device_of(c, path), l->qp, &own, &peer, c->traffic_class);
+        rc = gemmar_ib_qp_reconnect(device_of(c, path), l->qp, &own, &peer, c->traffic_class);
     }
     return rc;
 }

@@ -25,13 +25,13 @@ static bool is_worth_retry(const struct gemmar_knobs *knobs, int rc)
 }
 
 /* A move is tried again with longer and longer naps, not beyond the time a peer is waited for. */
-static int modify(struct gemmar_ib_device *d, struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+static int modify(struct gemmar_ib_device *d, struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                  int64_t retries)
 {
     uint64_t begin = gemmar_now_ns();
     int rc = d->verbs->modify_qp(qp, attr, mask);
 
-    for (int64_t retry = 1; is_worth_retry(d->knobs, rc) && retry <= d->knobs->ib_mqp_retries;
-         retry++) {
+    for (int64_t retry = 1; is_worth_retry(d->knobs, rc) && retry <= retries; retry++) {
         int64_t ms = d->knobs->ib_mqp_sleep_ms * retry;
         struct timespec nap = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 
@@ -74,7 +74,8 @@ static int to_init(struct gemmar_ib_device *d, struct ibv_qp *qp)
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
     };
     int rc =
-        modify(d, qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+        modify(d, qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+               d->knobs->ib_mqp_retries);
 
     if (rc != 0) {
         gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x pkey index %d: INIT failed: %s",
@@ -86,7 +87,7 @@ static int to_init(struct gemmar_ib_device *d, struct ibv_qp *qp)
 static int to_state(struct gemmar_ib_device *d, struct ibv_qp *qp, enum ibv_qp_state state)
 {
     struct ibv_qp_attr attr = {.qp_state = state};
-    int rc = modify(d, qp, &attr, IBV_QP_STATE);
+    int rc = modify(d, qp, &attr, IBV_QP_STATE, d->knobs->ib_mqp_retries);
 
     if (rc != 0) {
         gemmar_warn(d->log, "ib_qp: device %s port %d qp 0x%x: %s failed: %s", d->name, d->port,
@@ -208,7 +209,7 @@ static void log_failure(const struct gemmar_ib_device *d, const struct ibv_qp *q
 }
 
 static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *peer,
-                  int traffic_class)
+                  int traffic_class, int64_t retries)
 {
     int mine = (int)d->port_attr.active_mtu;
     struct ibv_qp_attr attr = {
@@ -223,10 +224,12 @@ static int to_rtr(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct ge
     fill_address(d, peer, traffic_class, &attr.ah_attr);
     return modify(d, qp, &attr,
                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                  retries);
 }
 
-static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *own)
+static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct gemmar_wire_qp *own,
+                  int64_t retries)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
@@ -239,12 +242,13 @@ static int to_rts(struct gemmar_ib_device *d, struct ibv_qp *qp, const struct ge
 
     return modify(d, qp, &attr,
                   IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+                  retries);
 }
 
-int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
-                         const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
-                         int traffic_class)
+static int connect_qp(struct gemmar_ib_device *d, struct ibv_qp *qp,
+                      const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
+                      int traffic_class, int64_t retries)
 {
     bool ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     int rc;
@@ -264,14 +268,28 @@ int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
 
         (void)d->verbs->set_ece(qp, &ece); /* an enhancement: without it the defaults hold */
     }
-    rc = to_rtr(d, qp, peer, traffic_class);
+    rc = to_rtr(d, qp, peer, traffic_class, retries);
     if (rc != 0) {
         log_failure(d, qp, peer, "RTR", rc);
         return rc;
     }
-    rc = to_rts(d, qp, own);
+    rc = to_rts(d, qp, own, retries);
     if (rc != 0) {
         log_failure(d, qp, peer, "RTS", rc);
     }
     return rc;
+}
+
+int gemmar_ib_qp_connect(struct gemmar_ib_device *d, struct ibv_qp *qp,
+                         const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
+                         int traffic_class)
+{
+    return connect_qp(d, qp, own, peer, traffic_class, d->knobs->ib_mqp_retries);
+}
+
+int gemmar_ib_qp_reconnect(struct gemmar_ib_device *d, struct ibv_qp *qp,
+                           const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
+                           int traffic_class)
+{
+    return connect_qp(d, qp, own, peer, traffic_class, 0);
 }

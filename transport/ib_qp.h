@@ -31,6 +31,12 @@ int gemmar_ib_qp_connect(struct gemmar_ib_device *device, struct ibv_qp *qp,
                          const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
                          int traffic_class);
 
+/* The same without naps between attempts (NCCL_IB_MQP_RETRY_CNT): for a queue pair that other ones
+ * carry on without, by the thread that serves them all. */
+int gemmar_ib_qp_reconnect(struct gemmar_ib_device *device, struct ibv_qp *qp,
+                           const struct gemmar_wire_qp *own, const struct gemmar_wire_qp *peer,
+                           int traffic_class);
+
 /* To ERR: what is posted completes with a flush error, and nothing arrives any more. 0 or a
  * negative errno, logged; so does the next. */
 int gemmar_ib_qp_stop(struct gemmar_ib_device *device, struct ibv_qp *qp);

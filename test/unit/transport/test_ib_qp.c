@@ -298,6 +298,26 @@ START_TEST(d05_locked_memory_limit_is_named)
 }
 END_TEST
 
+/* The thread that revives a path serves the others meanwhile: it does not nap. */
+START_TEST(reconnecting_tries_once)
+{
+    struct gemmar_knobs *knobs = fake_knobs();
+
+    fake_reset();
+    open_with(knobs);
+    knobs->ib_mqp_sleep_ms = 1;
+    knobs->ib_mqp_retries = 34;
+    fake.calls = 0;
+    fake.fail_call = 1;
+    fake.fail_errno = ETIMEDOUT;
+    ck_assert_int_eq(gemmar_ib_qp_reconnect(&devices[0], qp, &own, &peer, -1), -ETIMEDOUT);
+    ck_assert_int_eq(fake.calls, 1);
+    fake.fail_call = 0;
+    ck_assert_int_eq(gemmar_ib_qp_reconnect(&devices[0], qp, &own, &peer, -1), 0);
+    close_all();
+}
+END_TEST
+
 START_TEST(retries_end_at_the_timeout)
 {
     struct gemmar_knobs *knobs = fake_knobs();
@@ -416,6 +436,7 @@ int main(void)
     tcase_add_test(tcase, failed_move_names_both_ends);
     tcase_add_test(tcase, move_that_timed_out_is_tried_again);
     tcase_add_test(tcase, d05_locked_memory_limit_is_named);
+    tcase_add_test(tcase, reconnecting_tries_once);
     tcase_add_test(tcase, retries_end_at_the_timeout);
     suite_add_tcase(suite, tcase);
     srunner_set_tap(runner, "-");
