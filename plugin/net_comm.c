@@ -185,6 +185,7 @@ void net_comm_describe(const struct net_comm *c, struct net_wire_hello *out)
     out->end = c->sends ? NET_WIRE_CONNECT : NET_WIRE_ACCEPT;
     out->rails = c->rails;
     out->lanes = c->lanes;
+    out->failover = net_failover_wanted(c);
     out->first = c->head;
     out->words = (uintptr_t)c->words;
     for (uint32_t i = 0; i < c->rails; i++) {
@@ -219,6 +220,7 @@ int net_comm_connect(struct net_comm *c, const struct net_wire_hello *peer, int 
         return -EPROTO;
     }
     c->peer_words = peer->words;
+    c->peer_fails_over = peer->failover != 0;
     c->traffic_class = traffic_class;
     if (c->sends) {
         c->head = peer->first;

@@ -173,6 +173,7 @@ struct net_comm {
     int fd; /* the set-up connection: closed by the kernel when the peer's process ends */
     uint64_t peer_words;
     uint32_t peer_rails;
+    bool peer_fails_over;
     char peer_device[NET_MAX_RAILS][40];
     char peer_text[GEMMAR_SOCKET_TEXT_BYTES];
     uint32_t idle;       /* tests in a row that found nothing */
@@ -268,6 +269,8 @@ int net_recv_flush_again(struct net_request *request);
 
 /* ---- net_failover.c ---- */
 
+/* Does this end want it? Both must. */
+bool net_failover_wanted(const struct net_comm *comm);
 void net_failover_open(struct net_comm *comm);
 /* Is a status one of a path, as opposed to that of a mistake? */
 bool net_failover_is_of_path(enum ibv_wc_status status);
@@ -280,7 +283,7 @@ int net_failover_step(struct net_comm *comm);
 static inline bool net_failover_due(const struct net_comm *comm)
 {
     return comm->failover.possible &&
-           (comm->failover.trouble ||
+           (comm->failover.trouble || comm->failover.tell ||
             gemmar_load_acquire(&comm->failover.inbox->stamp) != comm->failover.seen);
 }
 

@@ -78,11 +78,16 @@ static bool wanted(const struct gemmar_knobs *k, bool recovery)
     return k->net_failover != 0;
 }
 
+bool net_failover_wanted(const struct net_comm *c)
+{
+    return wanted(&c->hold.core->knobs, false);
+}
+
 void net_failover_open(struct net_comm *c)
 {
     struct net_failover *f = &c->failover;
 
-    f->possible = c->paths > 1 && wanted(&c->hold.core->knobs, false);
+    f->possible = c->paths > 1 && net_failover_wanted(c) && c->peer_fails_over;
     f->healing = NET_MAX_RAILS;
     if (c->sends) {
         struct net_send_words *w = c->words;
@@ -326,7 +331,7 @@ static bool hear(struct net_failover *f)
     uint64_t stamp = gemmar_load_acquire(&f->inbox->stamp);
     struct net_note note;
 
-    if (stamp == f->seen) {
+    if (stamp <= f->seen) {
         return false;
     }
     copy_note(f->inbox, &note);

@@ -61,7 +61,7 @@ struct net_wire_hello {
     uint32_t rails;
     uint32_t lanes;
     int32_t traffic_class; /* of the connecting side's communicator, -1: not given */
-    uint32_t reserved;     /* 0 */
+    uint32_t failover;     /* 1: this end moves traffic off a path that fails */
     uint64_t first;        /* sequence of the first receive; the answer's counts */
     uint64_t words; /* address of what the peer's NIC writes: struct net_send_words or recv_words */
     char text[128]; /* of a refusal */
