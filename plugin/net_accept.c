@@ -161,7 +161,7 @@ static int welcome(struct listener *l)
         }
         c->fd = fd;
         c->address = address;
-        c->deadline_ns = gemmar_now_ns() + (uint64_t)l->hold.core->knobs.timeout;
+        c->deadline_ns = gemmar_now_ns() + (uint64_t)l->hold.core->knobs.setup_timeout;
         go(c, STEP_HELLO, &c->theirs, sizeof(c->theirs));
         l->client[i] = c;
     }

@@ -182,7 +182,7 @@ static int begin(const struct net_context *context, int dev, int traffic_class,
     }
     set_up_sending(a->send);
     adopt_scope(a->send, &peer);
-    a->deadline_ns = gemmar_now_ns() + (uint64_t)a->send->base.hold.core->knobs.timeout;
+    a->deadline_ns = gemmar_now_ns() + (uint64_t)a->send->base.hold.core->knobs.setup_timeout;
     gemmar_socket_connect_init(&a->tcp, &peer, a->deadline_ns);
     net_comm_describe(&a->send->base, &a->mine);
     a->mine.cookie = handle->cookie;
@@ -260,7 +260,7 @@ static void explain(const struct attempt *a, int rc)
     gemmar_warn(&a->send->base.hold.log, "net: peer %s: %s (device %s:%d): %s%s",
                 a->send->base.peer_text, doing[a->step], a->send->base.rail[0].device->name,
                 a->send->base.rail[0].device->port, strerror(error),
-                rc == -ETIMEDOUT ? "; GEMMAR_TIMEOUT says how long to wait" : "");
+                rc == -ETIMEDOUT ? "; GEMMAR_SETUP_TIMEOUT says how long to wait" : "");
 }
 
 static int poll(struct attempt *a)

@@ -89,6 +89,8 @@
     X(debug, CHOICE, "GEMMAR_DEBUG", "warn", 0, 0, "none|warn|info|trace", "lines to log")         \
     X(timeout, SECONDS, "GEMMAR_TIMEOUT", "60", 0.001, 86400, "",                                  \
       "seconds to wait for a peer before the communicator breaks")                                 \
+    X(setup_timeout, SECONDS, "GEMMAR_SETUP_TIMEOUT", "300", 0.001, 86400, "",                     \
+      "seconds that the set-up of one connection of NCCL may take")                                \
     X(transport, TEXT, "GEMMAR_TRANSPORT", "", 0, 0, "", "path of libnccl-net-gemmar.so")          \
     X(ibverbs, TEXT, "GEMMAR_IBVERBS", "", 0, 0, "", "path of libibverbs.so.1")                    \
     X(net_failover, INT, "GEMMAR_NET_FAILOVER", "1", 0, 1, "",                                     \

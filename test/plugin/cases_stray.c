@@ -186,7 +186,7 @@ static void abandon_connect(struct world *w)
 void case_bad_server(struct world *w)
 {
     struct held before;
-    (void)setenv("GEMMAR_TIMEOUT", "1", 1);
+    (void)setenv("GEMMAR_SETUP_TIMEOUT", "1", 1);
     (void)signal(SIGPIPE, SIG_IGN);
     world_open(w);
     for (int round = 0; round < 2; round++) {
@@ -271,7 +271,7 @@ static void strangers_first(struct world *w)
 void case_bad_client(struct world *w)
 {
     struct held before;
-    (void)setenv("GEMMAR_TIMEOUT", "3", 1);
+    (void)setenv("GEMMAR_SETUP_TIMEOUT", "3", 1);
     (void)signal(SIGPIPE, SIG_IGN);
     world_open(w);
     strangers_first(w);
@@ -317,7 +317,7 @@ void case_bent_handle(struct world *w)
     struct held before;
     struct pair p = {0};
     int connected = 0, tried = 0;
-    (void)setenv("GEMMAR_TIMEOUT", "0.2", 1);
+    (void)setenv("GEMMAR_SETUP_TIMEOUT", "0.2", 1);
     world_open(w);
     must(net_listen(&w->net, w->ctx, w->o->dev, handle, &p.listener), "listen");
     connect_and_use(w, &p, handle);

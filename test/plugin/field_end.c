@@ -280,6 +280,7 @@ static int fail_once(struct world *w, const void *arg)
     unsigned hits = 0;
     char rule[128];
     (void)setenv("GEMMAR_TIMEOUT", "3", 1);
+    (void)setenv("GEMMAR_SETUP_TIMEOUT", "3", 1);
     (void)setenv("SOFTHCA_DMABUF", "2", 1);
     if (a->call) {
         (void)snprintf(rule, sizeof rule, "call name=%s nth=%u count=1 errno=12", a->call, a->nth);
