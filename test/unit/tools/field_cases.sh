@@ -4,6 +4,7 @@
 # (TESTS, its intro-tests.json) or a word of the tests' sources.
 set -eu
 table=$1/docs/field-cases.md missing=0 names=0
+# shellcheck disable=SC2016 # the quotes are those of the table
 for name in $(awk -F'|' '/^\| [A-Z]-[0-9]/ { print $5 }' "$table" | grep -o '`[^`]*`' | tr -d '`' | sort -u); do
     names=$((names + 1))
     if ! grep -qF "\"name\": \"$name\"" "$2" &&

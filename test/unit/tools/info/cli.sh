@@ -5,6 +5,7 @@
 set -u
 info=$(realpath "$1") cuda=$(realpath "$2") nccl=$(realpath "$3") plugin=$(realpath "$4")
 empty=$(realpath "$5") real=$(realpath "$6") libgemmar=$(realpath "$7")
+# shellcheck source=test/unit/tools/info/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/nccl" "$work/cuda" "$work/plugin" "$work/symlink" "$work/real" "$work/empty"
 ln -s "$nccl" "$work/nccl/libnccl.so.2"

@@ -4,6 +4,7 @@
 # with two devices; prints TAP.
 set -u
 info=$(realpath "$1") cuda=$(realpath "$2") libdir=$(realpath "$5") run=$6 ctl=$7
+# shellcheck source=test/unit/tools/info/lib.sh
 . "$(dirname "$0")/lib.sh"
 make_root "$work/root"
 mkdir "$work/cuda"
@@ -60,6 +61,7 @@ expect 'RLIMIT_MEMLOCK of 64 KiB' 1 \
     'cannot register 4194304 bytes of memory: .*RLIMIT_MEMLOCK is 65536 bytes' bash -c locked
 also 'memlock bytes +65536'
 also 'ulimit -l unlimited'
+# shellcheck disable=SC2016 # the inner shell expands it
 expect 'a low limit on files' 0 'RLIMIT_NOFILE is 64' bash -c 'ulimit -n 64; "$info"'
 
 # without a device: softhca refuses the number and shows none
