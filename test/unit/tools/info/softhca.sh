@@ -51,6 +51,7 @@ expect 'a device that cannot be opened' 0 'soft0 cannot be opened: Permission de
 never 'RDMA stops here'
 expect 'no device that can be opened' 1 'soft0 cannot be opened: .*RDMA stops here' \
     env SOFTHCA_FAULTS='call name=open_device nth=1 count=9 errno=13' NCCL_IB_HCA=soft "$info"
+# shellcheck disable=SC2317 # called by a shell of its own
 locked() {
     ulimit -l 64
     SOFTHCA_NO_IPC_LOCK=1 "$info"
