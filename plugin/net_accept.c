@@ -182,7 +182,7 @@ static void refuse(const struct listener *l, struct client *c, int rc, const cha
     memcpy(c->mine.build, c->theirs.build, sizeof(c->mine.build)); /* so that it reads the rest */
     c->mine.end = NET_WIRE_ACCEPT;
     c->mine.status = (uint32_t)-rc;
-    (void)strncpy(c->mine.text, why, sizeof(c->mine.text) - 1);
+    net_hello_text(c->mine.text, sizeof(c->mine.text), why, strlen(why));
     c->refusal = net_result(rc);
     go(c, STEP_REFUSE, &c->mine, sizeof(c->mine));
 }

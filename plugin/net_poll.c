@@ -51,7 +51,7 @@ static int part_done(struct net_recv *r, struct net_request *request, uint32_t p
     request->bytes[part] = bytes;
     r->base.received += bytes;
     request->pending &= (uint16_t) ~(1u << part);
-    if (request->pending == 0) {
+    if (request->pending == 0 && r->base.failover.possible) { /* its sender may look */
         gemmar_store_release(&r->words->finished[request->index], request->sequence + 1);
     }
     if (request->event[part] != NULL) {
@@ -78,6 +78,7 @@ static int arrived(struct net_recv *r, const struct ibv_wc *wc)
     uint32_t imm = ntohl(wc->imm_data), slot = net_imm_slot(imm), part = net_imm_part(imm);
     struct net_request *request = &r->request[slot];
     struct net_lane *l = &r->base.lane[wc->wr_id >> 8 & 0xff];
+    uint64_t bytes = net_imm_bytes(imm);
 
     if (++l->used >= NET_RECV_BATCH && !l->stopped) {
         l->used -= NET_RECV_BATCH;
@@ -90,13 +91,14 @@ static int arrived(struct net_recv *r, const struct ibv_wc *wc)
         net_imm_lap(imm) != (request->sequence / NET_SLOTS & 1)) {
         return not_open(r, request, part, imm);
     }
-    if ((imm & NET_IMM_STRIPED) == 0) {
-        return part_done(r, request, part, net_imm_bytes(imm));
+    if ((imm & NET_IMM_STRIPED) != 0) {
+        if (++request->arrived[part] < net_imm_stripes(imm)) {
+            return 0;
+        }
+        request->arrived[part] = 0;
+        bytes = gemmar_load_acquire(&r->words->bytes[slot][part]);
     }
-    if (++request->arrived[part] == net_imm_stripes(imm)) {
-        return part_done(r, request, part, gemmar_load_acquire(&r->words->bytes[slot][part]));
-    }
-    return 0;
+    return part_done(r, request, part, bytes);
 }
 
 /* A read that went down with its path is repeated, unless it keeps failing: then it is no path that

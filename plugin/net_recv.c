@@ -7,17 +7,17 @@
 #include "plugin/net_comm.h"
 #include "plugin/net_profiler.h"
 
-static void fill(struct net_cts *cts, const struct net_comm *c, void *data, size_t size, int tag,
-                 const struct net_mr *mr, uint32_t parts)
+static void fill(struct net_cts *cts, void *data, size_t size, int tag, const struct net_mr *mr,
+                 uint32_t parts, uint64_t stamp)
 {
     cts->address = (uintptr_t)data;
     cts->bytes = size;
-    for (uint32_t i = 0; mr != NULL && i < c->rails; i++) {
-        cts->rkey[i] = mr->rkey[i];
+    if (mr != NULL) {
+        memcpy(cts->rkey, mr->rkey, sizeof(cts->rkey));
     }
     cts->tag = (uint32_t)tag;
     cts->parts = parts;
-    cts->stamp = c->head + 1;
+    cts->stamp = stamp;
 }
 
 int net_recv_announce(struct net_recv *r, uint64_t slot, uint32_t parts)
@@ -53,13 +53,25 @@ int net_recv_announce(struct net_recv *r, uint64_t slot, uint32_t parts)
     return 0;
 }
 
+static void start_events(struct net_comm *c, const struct net_lane *l, struct net_request *request,
+                         int n, void **phandles)
+{
+    for (int i = 0; i < n; i++) {
+        if (phandles[i] != NULL) {
+            gemmar_net_profile_start(c->profiler, phandles[i], (int)l->rail, l->qp->qp_num, 0, 0, 0,
+                                     &request->event[i]);
+        }
+    }
+}
+
 int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                      void **phandles, void **out_request)
 {
     struct net_recv *r = recv;
     struct net_comm *c = &r->base;
-    uint64_t slot = c->head % NET_SLOTS;
+    uint64_t sequence = c->head, slot = sequence % NET_SLOTS;
     struct net_request *request = &r->request[slot];
+    struct net_cts *cts = r->words->cts[slot];
     struct net_lane *l = c->live[0];
     int rc;
 
@@ -77,24 +89,21 @@ int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, v
         return net_comm_poll(c);
     }
     for (int i = 0; i < n; i++) {
-        fill(&r->words->cts[slot][i], c, data[i], sizes[i], tags[i], mhandles[i], (uint32_t)n);
+        fill(&cts[i], data[i], sizes[i], tags[i], mhandles[i], (uint32_t)n, sequence + 1);
         request->bytes[i] = sizes[i];
-        request->arrived[i] = 0;
     }
     rc = net_recv_announce(r, slot, (uint32_t)n);
     if (rc != 0) {
         return rc == -EAGAIN ? net_comm_poll(c) : rc;
     }
-    for (int i = 0; phandles != NULL && i < n; i++) {
-        if (phandles[i] != NULL) {
-            gemmar_net_profile_start(c->profiler, phandles[i], (int)l->rail, l->qp->qp_num, 0, 0, 0,
-                                     &request->event[i]);
-        }
+    if (phandles != NULL) {
+        start_events(c, l, request, n, phandles);
     }
     request->state = NET_REQUEST_RECV;
     request->parts = (uint8_t)n;
     request->pending = (uint16_t)((1u << n) - 1);
-    request->sequence = c->head++;
+    request->sequence = sequence;
+    c->head = sequence + 1;
     *out_request = request;
     return GEMMAR_NCCL_SUCCESS;
 }

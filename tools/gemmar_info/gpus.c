@@ -210,7 +210,7 @@ static void find_by_driver(struct gemmar_info *d, const struct driver *driver, i
 void gemmar_info_gpus(struct gemmar_info *d)
 {
     struct gemmar_info_report *r = &d->report;
-    struct driver driver;
+    struct driver driver = {0};
     char why[160] = "";
     int count = 0, version = 0;
     bool have;
