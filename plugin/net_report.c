@@ -37,6 +37,9 @@ void net_comm_report(const struct net_comm *c)
             report_lane(c, &c->lane[i]);
         }
     }
+    if (messages == 0 && c->failed == 0) {
+        return;
+    }
     gemmar_info(&c->hold.log,
                 "net: %s peer %s: %" PRIu64 " messages, %" PRIu64
                 " bytes over %u queue pairs; %" PRIu64 " paths lost, %" PRIu64
