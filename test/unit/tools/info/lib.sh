@@ -40,7 +40,8 @@ never() { # PATTERN: not in the output of the last command
     report $? "... and does not say '$1'" "a line like: $1"
 }
 
-# NAME STATUS EXPRESSION COMMAND...: the output is one JSON object `d` for which EXPRESSION holds
+# NAME STATUS EXPRESSION COMMAND...: the output is one JSON object `d` for which EXPRESSION holds.
+# The interpreter runs without the sanitizer that the program may need ahead of it.
 json() {
     local name=$1 status=$2 expression=$3 got
     shift 3
@@ -51,8 +52,9 @@ json() {
         echo "ok $number - $name # SKIP no python3"
         return
     fi
-    [ "$got" -eq "$status" ] && [ ! -s "$work/err" ] && python3 -m json.tool "$work/out" >/dev/null &&
-        python3 -c 'import json, sys
+    [ "$got" -eq "$status" ] && [ ! -s "$work/err" ] &&
+        env -u LD_PRELOAD python3 -m json.tool "$work/out" >/dev/null &&
+        env -u LD_PRELOAD python3 -c 'import json, sys
 d = json.load(open(sys.argv[1]))
 sys.exit(0 if eval("(" + sys.argv[2] + ")") else 1)' "$work/out" "$expression"
     report $? "$name" "status $got, want $status, and $expression"
