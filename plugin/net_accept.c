@@ -47,9 +47,7 @@ static void client_drop(struct client *c)
         return;
     }
     if (c->recv != NULL) {
-        net_comm_close(&c->recv->base);
-        free(c->recv);
-        net_devices_leave();
+        net_comm_free(&c->recv->base);
     } else {
         gemmar_socket_close(c->fd);
     }
@@ -339,15 +337,5 @@ int gemmar_net_accept(void *listen, void **out_recv)
 
 int gemmar_net_close_recv(void *recv)
 {
-    struct net_recv *r = recv;
-
-    if (r != NULL) {
-        if (gemmar_core_is_ours(&r->base.hold) && r->base.failed == 0) {
-            net_comm_report(&r->base);
-        }
-        net_comm_close(&r->base);
-        free(r);
-        net_devices_leave();
-    }
-    return GEMMAR_NCCL_SUCCESS;
+    return net_comm_end(recv);
 }

@@ -291,3 +291,21 @@ void net_comm_close(struct net_comm *c)
     gemmar_socket_close(c->fd);
     gemmar_core_release(&c->hold);
 }
+
+void net_comm_free(struct net_comm *c)
+{
+    if (c != NULL) {
+        net_comm_close(c);
+        free(c);
+        net_devices_leave();
+    }
+}
+
+int net_comm_end(struct net_comm *c)
+{
+    if (c != NULL && gemmar_core_is_ours(&c->hold) && c->failed == 0) {
+        net_comm_report(c); /* a failed one was told when it failed */
+    }
+    net_comm_free(c);
+    return GEMMAR_NCCL_SUCCESS;
+}

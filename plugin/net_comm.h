@@ -225,6 +225,11 @@ struct gemmar_logger net_logger(gemmar_nccl_logger nccl);
  * part of it. */
 int net_comm_open(struct net_comm *comm, int dev, uint32_t peer_rails, uint32_t peer_queue_pairs);
 void net_comm_close(struct net_comm *comm);
+/* The same, and give the memory and the hold on the device table back. `comm` is the first member
+ * of what was allocated; NULL is legal. */
+void net_comm_free(struct net_comm *comm);
+/* The same for NCCL's closing calls: what it carried is told. Always success. */
+int net_comm_end(struct net_comm *comm);
 /* This end's hello, and what the peer's says. */
 void net_comm_describe(const struct net_comm *comm, struct net_wire_hello *out);
 /* Queue pairs to ready-to-send. Logged. */

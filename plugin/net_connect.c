@@ -85,9 +85,7 @@ static void drop(struct attempt *a)
     }
     gemmar_socket_connect_release(&a->tcp);
     if (a->send != NULL) {
-        net_comm_close(&a->send->base);
-        free(a->send);
-        net_devices_leave();
+        net_comm_free(&a->send->base);
     }
     free(a);
 }
@@ -314,15 +312,5 @@ int gemmar_net_connect(void *ctx, int dev, int traffic_class, void *handle_buffe
 
 int gemmar_net_close_send(void *send)
 {
-    struct net_send *s = send;
-
-    if (s != NULL) {
-        if (gemmar_core_is_ours(&s->base.hold) && s->base.failed == 0) {
-            net_comm_report(&s->base);
-        }
-        net_comm_close(&s->base);
-        free(s);
-        net_devices_leave();
-    }
-    return GEMMAR_NCCL_SUCCESS;
+    return net_comm_end(send);
 }
