@@ -47,6 +47,7 @@ const struct contract_case contract_cases[] = {
     {"sender-closes", case_sender_closes, TWO, 0, 9, "does not survive a lost port by default"},
     {"receiver-closes", case_receiver_closes, TWO, 0, 9, "does not survive a lost port by default"},
     {"sender-ends", case_sender_ends, TWO, 0, 9, "does not survive a lost port by default"},
+    {"one-sided", case_one_sided, TWO, 1, 9, "has no such setting"},
     {"receiver-ends", case_receiver_ends, TWO, 0, 9, "does not survive a lost port by default"},
     {"killed-receiver", case_killed_receiver, TWO, 1, 6, "tells after all retries only"},
     {"killed-sender", case_killed_sender, TWO, 1, 6, "tells after all retries only"},

@@ -59,6 +59,7 @@ void case_sender_closes(struct world *w);
 void case_receiver_closes(struct world *w);
 void case_sender_ends(struct world *w);
 void case_receiver_ends(struct world *w);
+void case_one_sided(struct world *w);
 void case_traffic_class(struct world *w);
 
 #endif

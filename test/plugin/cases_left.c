@@ -100,6 +100,25 @@ static void leave(struct world *w, unsigned leaver, int dies)
     w->warnings = net_warnings(); // the path and the peer are told
 }
 
+// Only the sender wants failover; a fault rule then takes one of its paths. It must not ask a
+// receiver that never answers: the first error ends both ends at once, as without failover.
+void case_one_sided(struct world *w)
+{
+    struct pair p;
+    if (!getenv("SOFTHCA_FAULTS")) {
+        skip(w, "needs a fault rule");
+    }
+    if (w->roles & RECEIVER) {
+        must(setenv("GEMMAR_NET_FAILOVER", "0", 1), "setenv");
+    }
+    world_open(w);
+    pair_open(w, &p, rails_open(w));
+    run_end(w, &p, 0, 0);
+    CHECK(!net_logged(PATH_LOST), "a recovery was begun");
+    w->warnings = net_warnings(); // the error
+    world_close(w);
+}
+
 void case_sender_closes(struct world *w)
 {
     leave(w, SENDER, 0);
