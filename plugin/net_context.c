@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "plugin/net_comm.h"
 #include "plugin/net_connect.h"
 #include "transport/build_id.h"
+#include "transport/ib_query.h"
 
 /* POSIX lets a function's address pass through a void pointer; the copy keeps compilers quiet. */
 static void to_nccl(void *user, enum gemmar_log_level level, const char *text)
@@ -115,24 +115,6 @@ int gemmar_net_devices(int *out_count)
     return GEMMAR_NCCL_SUCCESS;
 }
 
-/* The kernel module that lets ibv_reg_mr take GPU addresses; each has had several names. */
-static bool has_peer_memory(void)
-{
-    static const char *const marks[] = {
-        "/sys/kernel/mm/memory_peers/nv_mem/version",
-        "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
-        "/sys/module/nvidia_peermem/version",
-        "/sys/module/nv_peer_mem/version",
-    };
-
-    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
-        if (access(marks[i], F_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -142,6 +124,8 @@ int gemmar_net_properties(int dev, struct gemmar_net_props_v12 *out)
 {
     struct net_device d;
     struct gemmar_net_props_v12 p;
+    char module[64];
+    bool peer_memory = gemmar_ib_peer_memory("", module, sizeof(module));
 
     if (net_device_get(dev, &d) != 0) {
         return GEMMAR_NCCL_INVALID_ARGUMENT;
@@ -149,7 +133,7 @@ int gemmar_net_properties(int dev, struct gemmar_net_props_v12 *out)
     memset(&p, 0, sizeof(p));
     (void)net_device_texts(dev, &p.name, &p.pci_path); /* it exists */
     p.guid = d.guid;
-    p.ptr_support = GEMMAR_NET_PTR_HOST | (has_peer_memory() ? GEMMAR_NET_PTR_CUDA : 0) |
+    p.ptr_support = GEMMAR_NET_PTR_HOST | (peer_memory ? GEMMAR_NET_PTR_CUDA : 0) |
                     (d.dmabuf ? GEMMAR_NET_PTR_DMABUF : 0);
     p.reg_is_global = 1;
     p.speed = (int)d.speed_mbps;

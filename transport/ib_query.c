@@ -3,6 +3,7 @@
 #include "transport/ib_query.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,4 +104,28 @@ bool gemmar_ib_has_dmabuf(const struct gemmar_ib_verbs *verbs, struct ibv_pd *pd
     errno = 0;
     struct ibv_mr *mr = verbs->reg_dmabuf_mr(pd, 0, 0, 0, -1, 0);
     return mr == NULL && errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS;
+}
+
+bool gemmar_ib_peer_memory(const char *root, char *path, size_t bytes)
+{
+    /* nvidia-peermem and its predecessors; the first two are made by the driver stack of the NIC */
+    static const char *const places[] = {
+        "/sys/kernel/mm/memory_peers/nv_mem*/version",
+        "/sys/kernel/memory_peers/nv_mem*/version",
+        "/sys/module/nvidia_peermem",
+        "/sys/module/nv_peer_mem",
+    };
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char pattern[PATH_MAX];
+        glob_t found;
+
+        (void)snprintf(pattern, sizeof(pattern), "%s%s", root, places[i]);
+        if (glob(pattern, 0, NULL, &found) == 0) {
+            (void)snprintf(path, bytes, "%s", found.gl_pathv[0] + strlen(root));
+            globfree(&found);
+            return true;
+        }
+    }
+    return false;
 }

@@ -22,4 +22,8 @@ void gemmar_ib_gid_read(const struct gemmar_ib_verbs *verbs, struct ibv_context 
 /* Can the device register dma-bufs? */
 bool gemmar_ib_has_dmabuf(const struct gemmar_ib_verbs *verbs, struct ibv_pd *pd);
 
+/* Is a module loaded that lets ibv_reg_mr take GPU addresses? `path` gets the file or folder in
+ * sysfs that shows it, looked for below `root` ("" but in tests); it is untouched otherwise. */
+bool gemmar_ib_peer_memory(const char *root, char *path, size_t bytes);
+
 #endif

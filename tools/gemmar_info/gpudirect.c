@@ -1,40 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sections "gpudirect" and "distances": by which route a NIC reaches GPU memory, and how far it is.
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "tools/gemmar_info/distance.h"
 #include "tools/gemmar_info/doctor.h"
+#include "transport/ib_query.h"
 
-/* Modules that let a NIC take GPU memory by its address, and where each shows itself. */
+/* By which module a NIC takes GPU memory by its address, with its version where it tells it. */
 static bool find_peer_memory(const struct gemmar_info *d, char *text, size_t bytes)
 {
-    static const char *const places[] = {"/sys/kernel/mm/memory_peers/*/version",
-                                         "/sys/kernel/memory_peers/*/version",
-                                         "/sys/module/nvidia_peermem/version",
-                                         "/sys/module/nv_peer_mem/version",
-                                         "/sys/module/nvidia_peermem",
-                                         "/sys/module/nv_peer_mem"};
-    char pattern[1024], version[64];
-    size_t skip = strlen(d->root);
-    bool have = false;
+    char path[256], file[sizeof(path) + 16], version[64];
+    size_t n;
 
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !have; i++) {
-        glob_t found;
-
-        (void)snprintf(pattern, sizeof(pattern), "%s%s", d->root, places[i]);
-        if (glob(pattern, 0, NULL, &found) != 0) {
-            continue;
-        }
-        have = true;
-        (void)gemmar_info_read_line(d, found.gl_pathv[0] + skip, version, sizeof(version));
-        (void)snprintf(text, bytes, "%s%s%s", found.gl_pathv[0] + skip,
-                       version[0] != '\0' ? ", version " : "", version);
-        globfree(&found);
+    if (!gemmar_ib_peer_memory(d->root, path, sizeof(path))) {
+        return false;
     }
-    return have;
+    n = strlen(path);
+    (void)snprintf(file, sizeof(file), "%s%s", path,
+                   n > 8 && strcmp(path + n - 8, "/version") == 0 ? "" : "/version");
+    (void)gemmar_info_read_line(d, file, version, sizeof(version));
+    (void)snprintf(text, bytes, "%s%s%s", path, version[0] != '\0' ? ", version " : "", version);
+    return true;
 }
 
 /* -1 when no driver tells. */

@@ -68,6 +68,11 @@ expect 'no interface of that name' 1 'NCCL_SOCKET_IFNAME.*RDMA stops here' \
 make_root "$work/root"
 expect 'a GPU without a driver' 1 '0000:1b:00.0 +NVIDIA Test +1 +- ' \
     env GEMMAR_IBVERBS=/nonexistent "$info" --root "$work/root"
+mkdir -p "$work/root/sys/kernel/mm/memory_peers/amdkfd"
+echo 1.0 >"$work/root/sys/kernel/mm/memory_peers/amdkfd/version"
+expect "another maker's peer memory" 1 '0000:1b:00.0 +NVIDIA Test' \
+    env GEMMAR_IBVERBS=/nonexistent "$info" --root "$work/root"
+never 'amdkfd'
 mkdir -p "$work/root/sys/kernel/mm/memory_peers/nv_mem"
 echo 1.3 >"$work/root/sys/kernel/mm/memory_peers/nv_mem/version"
 expect 'a GPU, its driver and peer memory' 1 '0000:1b:00.0 +NVIDIA Test +1 +yes +no +owner' \
