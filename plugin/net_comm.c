@@ -13,8 +13,7 @@
 #include "plugin/net_hello.h"
 #include "transport/wait.h"
 
-#define DRAIN_ROOM   1   /* for the mark behind all sends of a queue pair that is stopped */
-#define STRIPE_ALIGN 128 /* NCCL's LL128 lines must not be torn between two stripes */
+#define DRAIN_ROOM 1 /* for the mark behind all sends of a queue pair that is stopped */
 
 int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails)
 {
@@ -131,7 +130,7 @@ static int open_lane(struct net_comm *c, uint32_t index)
     l->room = l->depth;
     l->recv_depth = c->sends ? 0 : options.recv_depth;
     longest = d->port_attr.max_msg_sz > 0 ? d->port_attr.max_msg_sz : UINT32_MAX;
-    l->longest = longest / STRIPE_ALIGN * STRIPE_ALIGN;
+    l->longest = longest / NET_STRIPE_ALIGN * NET_STRIPE_ALIGN;
     gemmar_ib_qp_describe(d, l->qp, (index * 4099u + 17u) & 0xffffffu, &l->own);
     l->own.rail = l->rail;
     return c->sends ? 0 : net_recv_post((struct net_recv *)c, l, l->recv_depth);

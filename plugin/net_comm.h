@@ -22,9 +22,11 @@
 #define NET_SEND_DEPTH   768 /* work requests: 256 messages of data, size and immediate */
 #define NET_RECV_DEPTH   288 /* one per receive under way, a batch that is not posted again yet */
 #define NET_RECV_BATCH   32
-#define NET_INLINE_BYTES 64 /* a clear-to-send */
-#define NET_CTS_SIGNAL   16 /* every n-th is signalled */
-#define NET_PIECES       16 /* writes of one stripe; bounds the longest message */
+#define NET_INLINE_BYTES 64    /* a clear-to-send */
+#define NET_STRIPE_ALIGN 128u  /* NCCL's LL128 lines must not be torn between two stripes */
+#define NET_IDLE_TURNS   1024u /* fruitless calls between two looks at the clock */
+#define NET_CTS_SIGNAL   16    /* every n-th is signalled */
+#define NET_PIECES       16    /* writes of one stripe; bounds the longest message */
 
 /* What init made. */
 struct net_context {

@@ -10,9 +10,8 @@
 #include "plugin/net_profiler.h"
 #include "transport/order.h"
 
-#define BATCH        8u    /* completions taken at once */
-#define FLUSH_TRIALS 3u    /* failures in a row, of a rail's reads, that may be a path's */
-#define IDLE_TURNS   1024u /* fruitless tests between two looks at the clock */
+#define BATCH        8u /* completions taken at once */
+#define FLUSH_TRIALS 3u /* failures in a row, of a rail's reads, that may be a path's */
 
 int net_recv_post(struct net_recv *r, struct net_lane *l, uint32_t count)
 {
@@ -227,7 +226,7 @@ int gemmar_net_test(void *handle, int *out_done, int *sizes)
             if (rc == 0 && request->state == NET_REQUEST_FLUSH && request->again != 0) {
                 rc = net_recv_flush_again(request);
             }
-            if (rc == 0 && ++c->idle % IDLE_TURNS == 0) {
+            if (rc == 0 && ++c->idle % NET_IDLE_TURNS == 0) {
                 rc = net_comm_check(c);
             }
             return rc;

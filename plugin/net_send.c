@@ -9,11 +9,9 @@
 #include "plugin/net_profiler.h"
 #include "transport/order.h"
 
-#define STRIPE_ALIGN    128u       /* NCCL's LL128 lines must not be torn between two stripes */
 #define STRIPE_LEAST    (1u << 15) /* bytes of a stripe, on average: shorter messages go whole */
 #define STRIPE_OVERHEAD 4096u      /* bytes that a message costs beside its own */
 #define SERVED_UNIT     64u
-#define IDLE_TURNS      1024u /* fruitless calls between two looks at the clock */
 
 /* The part of the group at the head that a tag belongs to: the first one not taken. -1: none, or
  * the group has not arrived as a whole. */
@@ -206,7 +204,7 @@ static int cannot_post(struct net_send *s, const struct net_lane *l, int rc)
                          l->qp->qp_num, strerror(rc));
 }
 
-/* Shares by weight, cut at STRIPE_ALIGN; the last lane takes the rest. */
+/* Shares by weight, cut at NET_STRIPE_ALIGN; the last lane takes the rest. */
 static int post_striped(struct net_send *s, struct net_request *m)
 {
     struct net_lane *lanes[NET_MAX_LANES];
@@ -220,7 +218,7 @@ static int post_striped(struct net_send *s, struct net_request *m)
         uint64_t left = m->bytes[0] - offset;
         uint64_t part = (uint64_t)((double)m->bytes[0] * lanes[i]->weight / (double)weights);
 
-        part = (part + STRIPE_ALIGN - 1) / STRIPE_ALIGN * STRIPE_ALIGN;
+        part = (part + NET_STRIPE_ALIGN - 1) / NET_STRIPE_ALIGN * NET_STRIPE_ALIGN;
         share[i] = i + 1 == count || part > left ? left : part;
         offset += share[i];
         stripes += share[i] > 0;
@@ -276,7 +274,7 @@ static int not_now(struct net_send *s)
     if (net_failover_due(c)) {
         return net_failover_step(c);
     }
-    return ++c->idle % IDLE_TURNS == 0 ? net_comm_check(c) : c->failed;
+    return ++c->idle % NET_IDLE_TURNS == 0 ? net_comm_check(c) : c->failed;
 }
 
 static int bad_send(struct net_send *s, const struct net_cts *cts, uint64_t size,
