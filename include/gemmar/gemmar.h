@@ -33,8 +33,9 @@ extern "C" {
 /* A communicator of one rank. */
 typedef struct gemmarComm *gemmarComm_t;
 
-/* The same type as cudaStream_t, without CUDA's headers. */
+/* The same types as cudaStream_t and NCCL's own, without CUDA's and NCCL's headers. */
 typedef struct CUstream_st *gemmarStream_t;
+typedef struct ncclComm *ncclComm_t;
 
 /* Result codes; the values are those of ncclResult_t. */
 typedef enum {
@@ -146,21 +147,75 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
                                                const gemmarHostBootstrap_t *bootstrap,
                                                const gemmarConfig_t *config);
 
-/* Finish all sends (bounded by the timeout) and release everything. Collective when the
+/*
+ * Create a communicator whose calls run on the GPU that `nccl` was made on, which must be the
+ * calling thread's current device. Collective over all ranks of `nccl`, host-synchronous, not in
+ * stream capture nor inside a group of NCCL's; NCCL carries everything that the ranks tell each
+ * other here, so nothing else of theirs may be in flight on `nccl`. `nccl` stays the caller's and
+ * must live as long as the communicator: destroy gemmar's first, and abort it before ncclCommAbort,
+ * which does not reach it. The ranks of a node reach each other over NVLink or PCIe peer access,
+ * through windows of NCCL's. `config` may be NULL.
+ *
+ * Needs a GPU of compute capability 9.0, and in the process NCCL 2.28 or newer with its symmetric
+ * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). Ranks on more than one node are refused
+ * so far. No multicast object is made by this library; NCCL makes its own unless
+ * NCCL_NVLS_ENABLE=0.
+ *
+ * Errors: InvalidArgument, InvalidUsage (ranks disagree; NCCL is missing, too old or without what
+ * is needed; a library built without CUDA), UnhandledCudaError, SystemError (no memory),
+ * RemoteError (NCCL failed).
+ */
+GEMMAR_API gemmarResult_t gemmarCommCreate(gemmarComm_t *comm, ncclComm_t nccl,
+                                           const gemmarConfig_t *config);
+
+/* Device memory that can be registered, on the current device: ncclMemAlloc and ncclMemFree of the
+ * NCCL in the process. `bytes` > 0; the memory begins at a multiple of 2 MiB and is not zeroed.
+ * Neither may be called in stream capture; free only what no call uses any more and what is not
+ * registered. NULL is legal to free. Any thread. Errors, in gemmarGetLastError(NULL):
+ * InvalidArgument, InvalidUsage (no NCCL, built without CUDA), UnhandledCudaError. */
+GEMMAR_API gemmarResult_t gemmarMemAlloc(void **ptr, size_t bytes);
+GEMMAR_API gemmarResult_t gemmarMemFree(void *ptr);
+
+/*
+ * Make `bytes` bytes at `buff` an output that peers write directly: a call whose C lies wholly
+ * inside gets its result there, and one whose C does not gets it through the workspace and a copy.
+ * Collective, host-synchronous, not in stream capture; every rank registers as many bytes, at the
+ * same offset into an allocation of the same size, made by gemmarMemAlloc or ncclMemAlloc (memory
+ * of cudaMalloc cannot be registered). The order of registrations is the same on all ranks.
+ *
+ * As with NCCL's symmetric windows, a C inside a registered buffer is, in one call, at the same
+ * offset of the same registration and with the same ldc on all ranks of a node, or on none of them;
+ * a call that breaks this gives InvalidUsage on all ranks that see it, and the communicator is
+ * broken.
+ *
+ * Deregister with the returned handle, collectively too, before the memory is freed; finished calls
+ * and captured graphs that use it are not used again. What is still registered is deregistered by
+ * gemmarCommDestroy().
+ *
+ * Errors: InvalidArgument, InvalidUsage (ranks disagree, the memory cannot be registered, a CPU
+ * communicator), UnhandledCudaError, SystemError, RemoteError (NCCL failed).
+ */
+GEMMAR_API gemmarResult_t gemmarCommRegister(gemmarComm_t comm, void *buff, size_t bytes,
+                                             void **handle);
+GEMMAR_API gemmarResult_t gemmarCommDeregister(gemmarComm_t comm, void *handle);
+
+/* Finish all calls and sends (bounded by the timeout) and release everything. Collective when the
  * communicator is healthy; never waits for a peer when it is broken. NULL is legal. A process must
- * destroy its communicators before it exits: a finished call does not mean finished sends. The
- * handle is gone whatever the result. Errors, in gemmarGetLastError(NULL): RemoteError (sends did
- * not finish, on any rank), SystemError (the all-gather failed), InvalidUsage (the child of a fork
- * calls: nothing is touched). */
+ * destroy its communicators before it exits: a finished call does not mean finished sends. Graphs
+ * that hold calls may not be launched again. The handle is gone whatever the result. Errors, in
+ * gemmarGetLastError(NULL): RemoteError (sends or calls did not finish, on any rank), SystemError
+ * (the all-gather failed), InvalidUsage (the child of a fork calls: nothing is touched). */
 GEMMAR_API gemmarResult_t gemmarCommDestroy(gemmarComm_t comm);
 
 /* Make a running call return and mark the communicator broken: that call and all later ones give
  * InvalidUsage. Local ranks notice at once, other nodes by their timeout. Does not interrupt the
- * caller's all-gather. Any thread. */
+ * caller's all-gather. On a GPU the kernel leaves its stream, which goes on; what was to be in C is
+ * undefined. Any thread. */
 GEMMAR_API gemmarResult_t gemmarCommAbort(gemmarComm_t comm);
 
-/* The first error of the communicator, gemmarSuccess if there is none, without waiting. Any thread.
- * Errors: InvalidArgument. */
+/* The first error of the communicator, gemmarSuccess if there is none, without waiting. On a GPU
+ * this, or the next call, is how a call's failure becomes known: the kernel leaves its stream. Any
+ * thread. Errors: InvalidArgument. */
 GEMMAR_API gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncError);
 
 /* Bytes of workspace per rank that calls of this shape need: M, N, K >= 0 elements, on `nodes`
@@ -174,9 +229,11 @@ GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
                                                size_t *bytes);
 
 /* Grow the workspace so that later calls of this shape (M, N, K >= 0 elements) need not.
- * Collective, host-synchronous; running calls are over. Errors: InvalidArgument, InvalidUsage
- * (ranks disagree), SystemError (no memory on some rank; the communicator goes on with what it
- * has). */
+ * Collective, host-synchronous; running calls are over. On a GPU it waits for the calls enqueued so
+ * far, is refused in stream capture, and keeps the memory of smaller workspaces until
+ * gemmarCommDestroy(), because graphs may hold it. Errors: InvalidArgument, InvalidUsage (ranks
+ * disagree, stream capture), SystemError (no memory on some rank; the communicator goes on with
+ * what it has). */
 GEMMAR_API gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_t K,
                                             gemmarDataType_t datatype);
 
@@ -187,11 +244,25 @@ GEMMAR_API gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t 
 
 /* C = sum over ranks of A_r * B_r. A [M,K], B [K,N] and C [M,N] are row-major and dense, elements
  * of `datatype`, M, N, K >= 0 and equal on all ranks. C may not overlap A or B: the ranges from the
- * first to the last element are compared. M or N of 0 does nothing; K of 0 gives zeros. CPU
- * communicator: host memory, `stream` is NULL, the call returns when C is complete. Source of the
- * error bound: docs/design.md, section 6. Errors: InvalidArgument (nothing was started),
- * RemoteError, SystemError (the communicator is broken and every later call returns the same
- * error). */
+ * first to the last element are compared. M or N of 0 does nothing; K of 0 gives zeros. Source of
+ * the error bound: docs/design.md, section 6.
+ *
+ * CPU communicator: host memory, `stream` is NULL, the call returns when C is complete.
+ *
+ * GPU communicator: fp16 and bf16; memory of the communicator's device, whichever allocator it is
+ * from (gemmarCommRegister() makes C cheaper); `stream` is of that device, NULL is the legacy
+ * default stream. The call returns when it is enqueued and does not synchronise, unless it has to
+ * grow the workspace (gemmarCommReserve()); C is complete in stream order, and a failure shows in
+ * gemmarCommGetAsyncError() or in the next call. Calls of one communicator run one after the other:
+ * a call waits for the one before it also on another stream. Legal in stream capture, where a call
+ * that would have to grow the workspace is refused; the order between a captured call's replays and
+ * other calls is the caller's, and the same on all ranks. The kernel needs all its thread blocks
+ * resident at once, and waits for its peers: what else may run on the GPU at that time, other
+ * communicators' kernels too, must leave them room or come in the same order on all ranks.
+ *
+ * Errors: InvalidArgument (nothing was started), InvalidUsage (the same; or an aborted
+ * communicator), UnhandledCudaError, RemoteError, SystemError (the communicator is broken and every
+ * later call returns the same error). */
 GEMMAR_API gemmarResult_t gemmar_fused(const void *A, const void *B, void *C, int64_t M, int64_t N,
                                        int64_t K, gemmarDataType_t datatype, gemmarComm_t comm,
                                        gemmarStream_t stream);
