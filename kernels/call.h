@@ -31,6 +31,25 @@ enum gemmar_route_kind {
     GEMMAR_ROUTE_KINDS = 3,
 };
 
+/* Tiles of the tensor-core kernel: a cluster of two CTAs computes one chunk, half each. The pair
+ * lies along M and shares B, or along N (few rows) and shares A. */
+enum gemmar_tile_shape {
+    GEMMAR_TILE_256X256 = 0, /* CTAs of 128 x 256, along M */
+    GEMMAR_TILE_256X128 = 1, /* CTAs of 128 x 128, along M */
+    GEMMAR_TILE_128X256 = 2, /* CTAs of 128 x 128, along N */
+    GEMMAR_TILE_128X128 = 3, /* CTAs of 128 x 64, along N */
+    GEMMAR_TILE_SHAPES = 4,
+};
+
+/* How the local ranks' products of a chunk come together. */
+enum gemmar_strategy {
+    GEMMAR_STRATEGY_PUSH = 0, /* into slots of the owner, whose epilogue adds them */
+    GEMMAR_STRATEGY_PULL = 1, /* into own memory, from where CTAs of the owner read them */
+};
+
+/* A chunk of the tensor-core kernel travels in parts with a stamp each: 64 rows of one CTA. */
+#define GEMMAR_CHUNK_PARTS 4
+
 /* The stages that wait, for the watchdog's sentence. */
 enum gemmar_stage {
     GEMMAR_STAGE_NONE = 0,
@@ -40,6 +59,7 @@ enum gemmar_stage {
     GEMMAR_STAGE_ARRIVAL,      /* waits for an arrival stamp of a peer node */
     GEMMAR_STAGE_INTER_REDUCE, /* waits for `staged` of the own rank */
     GEMMAR_STAGE_PUBLISH,      /* waits for `published` of an owner */
+    GEMMAR_STAGE_TOLD,         /* waits for `told` of a local rank */
 };
 
 struct gemmar_place {
@@ -66,17 +86,27 @@ struct gemmar_operands {
 /* One local rank's shared memory, as mapped by this rank. */
 struct gemmar_local_view {
     /* That rank's product before the reduction, chunk c at gemmar_map_chunk_offset(c), single copy.
-     * Writer: that rank's compute CTAs. Reader: the chunk's owner, after `ready`. */
+     * Writer: that rank's compute CTAs. Reader: the chunk's owner, after `ready`.
+     * Tensor-core kernel: whole tiles in the order of the accumulators. Pull: chunk c of that rank
+     * at c * tile bytes. Push: slots of that rank as owner, that of rank g's product of own chunk
+     * `slot` at (slot * (locals - 1) + g less one if g is behind the owner) * tile bytes; writer:
+     * rank g. */
     void *partial;
     /* Results, same layout as partial, single copy. Writer: the chunk's owner, after this rank's
      * own `ready` of the chunk in the same epoch. Reader: that rank, after `published`. */
     void *out;
     /* ready[slot * locals + g]: epoch in which rank g's partial of that owner's chunk `slot` was
-     * complete. Writer: rank g (release, .sys). Reader: the owner (acquire, .sys). */
+     * complete. Writer: rank g (release, .sys). Reader: the owner (acquire, .sys). Tensor-core
+     * kernel: GEMMAR_CHUNK_PARTS words each. */
     uint64_t *ready;
     /* published[chunk]: epoch in which the chunk's result lay in that rank's out. Writer: the owner
-     * (release, .sys). Reader: that rank (acquire, .sys). */
+     * (release, .sys). Reader: that rank (acquire, .sys). Tensor-core kernel: GEMMAR_CHUNK_PARTS
+     * words each. */
     uint64_t *published;
+    /* told[g]: epoch << 16 | what rank g's call is (gemmar_call.told). Tensor-core kernel. Writer:
+     * rank g at the start of its call (relaxed, .sys). Reader: that rank before it first publishes
+     * (acquire, .sys). */
+    uint64_t *told;
 };
 
 /* What the network reads and writes; both halves of a pair by epoch parity. */
@@ -156,12 +186,23 @@ struct gemmar_local_plan {
     struct gemmar_range copy;    /* out -> C */
 };
 
+/* Tensor-core kernel, agreed by all ranks. */
+struct gemmar_tensor_plan {
+    uint32_t shape;    /* enum gemmar_tile_shape */
+    uint32_t strategy; /* enum gemmar_strategy */
+    uint32_t block;    /* chunks of each owner in a round of the visit order */
+    uint32_t band;     /* rows of chunks walked together */
+};
+
 struct gemmar_call {
     struct gemmar_tile_map map;
     struct gemmar_place place;
     struct gemmar_operands operands;
     uint32_t algo; /* enum gemmar_algo */
-    uint32_t reserved;
+    /* Low 16 bits: a hash of everything that the local ranks must pass alike. Not the same on two
+     * ranks: neither writes into the other's C, and the call fails. */
+    uint32_t told;
+    struct gemmar_tensor_plan tensor;
     struct gemmar_local_plan plan;
     struct gemmar_local_view locals[GEMMAR_MAX_LOCAL_RANKS]; /* [place.locals] */
     const uint32_t *rank_of; /* [nodes * locals] rank of (node, local), for messages */

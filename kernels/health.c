@@ -209,7 +209,7 @@ int gemmar_comm_look(void *context, uint32_t waited_for)
 static const char *stage_name(uint32_t stage)
 {
     static const char *const names[] = {"no stage", "gemm_tile",    "intra_reduce", "fifo_push",
-                                        "arrival",  "inter_reduce", "publish"};
+                                        "arrival",  "inter_reduce", "publish",      "told"};
 
     return stage < sizeof(names) / sizeof(names[0]) ? names[stage] : "an unknown stage";
 }

@@ -107,10 +107,11 @@ struct gemmar_layout gemmar_layout_make(const struct gemmar_capacity *capacity, 
     l.words = take(&at, sizeof(struct gemmar_words), GEMMAR_PAGE);
     l.tiles_done = take(&at, 8 * capacity->chunks, GEMMAR_LINE);
     l.staged = take(&at, 8 * capacity->slots, GEMMAR_LINE);
-    l.ready = take(&at, 8 * capacity->slots * locals, GEMMAR_LINE);
-    l.published = take(&at, 8 * capacity->chunks, GEMMAR_LINE);
+    l.ready = take(&at, 8 * capacity->slots * locals * capacity->parts, GEMMAR_LINE);
+    l.published = take(&at, 8 * capacity->chunks * capacity->parts, GEMMAR_LINE);
+    l.told = take(&at, 8 * locals, GEMMAR_LINE);
     l.partial = take(&at, capacity->partial_bytes, GEMMAR_PAGE);
-    l.out = take(&at, capacity->partial_bytes, GEMMAR_PAGE);
+    l.out = take(&at, capacity->out_bytes, GEMMAR_PAGE);
     if (nodes > 1) {
         network(&l, &at);
     }

@@ -16,7 +16,7 @@ struct gemmar_layout {
     uint64_t words, tiles_done, staged;
 
     /* Seen by the local ranks; struct gemmar_local_view. */
-    uint64_t ready, published, partial, out;
+    uint64_t ready, published, told, partial, out;
 
     /* Written by the NIC; two nodes and more. */
     uint64_t stamps, stamps_bytes; /* offsets of a route's windows are from here */

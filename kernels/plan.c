@@ -3,6 +3,7 @@
 #include "kernels/plan.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +13,9 @@
 #define SMALL_M        256
 #define TWO_SHOT_BYTES (256 << 10) /* of a slice: below, one hop beats fewer bytes */
 #define CPU_CTAS       3
-#define ROW_UNIT       8                  /* rows of a tile are a multiple of it */
+#define BAND           8  /* rows of chunks walked together on a GPU */
+#define PULL_CTAS      16 /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
+#define ROW_UNIT       8  /* rows of a tile are a multiple of it */
 #define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
 
 /* Tiles of 128 x 256, or 64 x 128 for a few rows, so that there are chunks enough to go round. The
@@ -55,6 +58,57 @@ static uint32_t choose_algo(const struct gemmar_tile_map *map,
     return facts->nodes > 2 && slice > TWO_SHOT_BYTES ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
 }
 
+static const struct {
+    uint32_t m, n;
+} tile_shapes[GEMMAR_TILE_SHAPES] = {
+    [GEMMAR_TILE_256X256] = {256, 256},
+    [GEMMAR_TILE_256X128] = {256, 128},
+    [GEMMAR_TILE_128X256] = {128, 256},
+    [GEMMAR_TILE_128X128] = {128, 128},
+};
+
+/* The largest tile that still gives every cluster two chunks: with fewer nothing is computed while
+ * the last ones travel. */
+static uint32_t choose_shape(int64_t m, int64_t n, uint32_t clusters)
+{
+    int64_t large = gemmar_div_up(m, 256) * gemmar_div_up(n, 256);
+
+    if (m <= 128) {
+        return gemmar_div_up(n, 256) >= clusters ? GEMMAR_TILE_128X256 : GEMMAR_TILE_128X128;
+    }
+    return large >= 2 * (int64_t)clusters ? GEMMAR_TILE_256X256 : GEMMAR_TILE_256X128;
+}
+
+static int plan_gpu(int64_t m, int64_t n, const struct gemmar_plan_facts *facts,
+                    struct gemmar_plan *plan, char *why, size_t why_bytes)
+{
+    uint32_t clusters = facts->sms / 2, shape = choose_shape(m, n, clusters);
+
+    if (facts->tile_m != 0 || facts->tile_n != 0) {
+        for (shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
+            if ((facts->tile_m == 0 || tile_shapes[shape].m == facts->tile_m) &&
+                (facts->tile_n == 0 || tile_shapes[shape].n == facts->tile_n)) {
+                break;
+            }
+        }
+    }
+    if (shape == GEMMAR_TILE_SHAPES) {
+        (void)snprintf(why, why_bytes,
+                       "tiles of %ux%u: a GPU has 256x256, 256x128, 128x256 and 128x128",
+                       facts->tile_m, facts->tile_n);
+        return -EINVAL;
+    }
+    plan->gpu = 1;
+    plan->tensor.shape = shape;
+    plan->tensor.strategy =
+        facts->strategy != 0 ? facts->strategy - 1 : (uint32_t)GEMMAR_STRATEGY_PUSH;
+    plan->tensor.block = clusters;
+    plan->tensor.band = facts->band != 0 ? facts->band : BAND;
+    plan->map = gemmar_map_init(m, n, 2, tile_shapes[shape].m, tile_shapes[shape].n, 1,
+                                facts->nodes, facts->locals);
+    return 0;
+}
+
 /* Limits of the FIFO command and of the protocol's tables. */
 static int can_run(const struct gemmar_plan *plan, char *why, size_t why_bytes)
 {
@@ -93,10 +147,17 @@ int gemmar_plan_make(int64_t m, int64_t n, uint32_t dtype, const struct gemmar_p
                        (long long)m, (long long)n);
         return -EOVERFLOW;
     }
-    choose_tile(m, facts, &tile_m, &tile_n);
-    chunk = choose_chunk(m, tile_m * tile_n * bytes, facts);
     memset(&plan, 0, sizeof(plan));
-    plan.map = gemmar_map_init(m, n, bytes, tile_m, tile_n, chunk, facts->nodes, facts->locals);
+    if (facts->sms != 0) {
+        rc = plan_gpu(m, n, facts, &plan, why, why_bytes);
+        if (rc != 0) {
+            return rc;
+        }
+    } else {
+        choose_tile(m, facts, &tile_m, &tile_n);
+        chunk = choose_chunk(m, tile_m * tile_n * bytes, facts);
+        plan.map = gemmar_map_init(m, n, bytes, tile_m, tile_n, chunk, facts->nodes, facts->locals);
+    }
     plan.algo = choose_algo(&plan.map, facts);
     rc = can_run(&plan, why, why_bytes);
     if (rc == 0) {
@@ -110,6 +171,22 @@ static uint64_t max64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+int64_t gemmar_plan_out_ld(int64_t n)
+{
+    return gemmar_align_up(n, 8); /* rows begin on 16 bytes, for bulk stores */
+}
+
+/* Whole tiles, whatever the shape: of all chunks (pull), or of the other ranks' products of own
+ * chunks (push). */
+static void capacity_gpu(const struct gemmar_tile_map *map, struct gemmar_capacity *c)
+{
+    uint64_t tile = (uint64_t)map->tile_m * map->tile_n * map->element_bytes;
+
+    c->parts = GEMMAR_CHUNK_PARTS;
+    c->partial_bytes = tile * max64(c->chunks, c->slots * (map->locals - 1));
+    c->out_bytes = (uint64_t)map->m * (uint64_t)gemmar_plan_out_ld(map->n) * map->element_bytes;
+}
+
 struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan)
 {
     const struct gemmar_tile_map *map = &plan->map;
@@ -117,6 +194,8 @@ struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan)
 
     memset(&c, 0, sizeof(c));
     c.partial_bytes = (uint64_t)gemmar_map_chunk_offset(map, map->chunks);
+    c.out_bytes = c.partial_bytes;
+    c.parts = 1;
     c.chunks = (uint64_t)map->chunks;
     c.direct = plan->algo == GEMMAR_ALGO_DIRECT;
     for (uint32_t g = 0; map->chunks > 0 && g < map->locals; g++) {
@@ -135,6 +214,9 @@ struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan)
             c.sub_bytes = max64(c.sub_bytes, (uint64_t)gemmar_map_distance(map, sub, next));
         }
     }
+    if (plan->gpu) {
+        capacity_gpu(map, &c);
+    }
     return c;
 }
 
@@ -143,6 +225,8 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
 {
     struct gemmar_capacity c = {
         .partial_bytes = max64(a->partial_bytes, b->partial_bytes),
+        .out_bytes = max64(a->out_bytes, b->out_bytes),
+        .parts = max64(a->parts, b->parts),
         .slice_bytes = max64(a->slice_bytes, b->slice_bytes),
         .sub_bytes = max64(a->sub_bytes, b->sub_bytes),
         .chunks = max64(a->chunks, b->chunks),
@@ -156,7 +240,8 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
 
 int gemmar_capacity_holds(const struct gemmar_capacity *have, const struct gemmar_capacity *need)
 {
-    return have->partial_bytes >= need->partial_bytes && have->slice_bytes >= need->slice_bytes &&
+    return have->partial_bytes >= need->partial_bytes && have->out_bytes >= need->out_bytes &&
+           have->parts >= need->parts && have->slice_bytes >= need->slice_bytes &&
            have->sub_bytes >= need->sub_bytes && have->chunks >= need->chunks &&
            have->slots >= need->slots && have->sub_slots >= need->sub_slots &&
            have->direct >= need->direct;
@@ -177,5 +262,24 @@ struct gemmar_local_plan gemmar_plan_local(const struct gemmar_plan *plan, uint3
     p.intra.first = all >= 2 * reduce ? all - 2 * reduce : 0;
     p.compute.count = p.intra.first > 0 ? p.intra.first : 1;
     p.copy.count = all;
+    return p;
+}
+
+struct gemmar_local_plan gemmar_plan_local_gpu(const struct gemmar_plan *plan, uint32_t most,
+                                               uint32_t ctas)
+{
+    bool pull = plan->tensor.strategy == GEMMAR_STRATEGY_PULL && plan->map.locals > 1;
+    uint32_t all = (ctas != 0 && ctas < most ? ctas : most) & ~1u;
+    uint32_t reduce = !pull ? 0 : all / 4 < PULL_CTAS ? (all / 4 & ~1u) : PULL_CTAS;
+    uint32_t work;
+    struct gemmar_local_plan p;
+
+    memset(&p, 0, sizeof(p));
+    reduce = pull && reduce < 2 ? 2 : reduce;
+    work = (uint32_t)gemmar_min64(all > reduce + 2 ? all - reduce : 2, 2 * plan->map.chunks);
+    p.compute.count = work;
+    p.intra.first = work;
+    p.intra.count = reduce;
+    p.ctas = work + reduce;
     return p;
 }

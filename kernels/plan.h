@@ -15,12 +15,17 @@ struct gemmar_plan_facts {
     uint32_t locals;
     uint32_t algo; /* GEMMAR_ALGO_DIRECT or _TWO_SHOT forces it */
     uint32_t tile_m, tile_n, chunk_tiles;
+    uint32_t sms;      /* GPU: the fewest multiprocessors of any rank; 0: CPU executor */
+    uint32_t strategy; /* GPU: enum gemmar_strategy + 1 forces it */
+    uint32_t band;     /* GPU: forces it */
 };
 
 /* The agreed part: a pure function of the shape and the facts. */
 struct gemmar_plan {
     struct gemmar_tile_map map;
-    uint32_t algo; /* enum gemmar_algo */
+    uint32_t algo;                    /* enum gemmar_algo */
+    struct gemmar_tensor_plan tensor; /* GPU */
+    uint32_t gpu;                     /* 1: for the tensor-core kernel */
 };
 
 /*
@@ -28,13 +33,15 @@ struct gemmar_plan {
  * same. Component-wise maxima of several shapes are a capacity again.
  */
 struct gemmar_capacity {
-    uint64_t partial_bytes; /* of partial and of out */
+    uint64_t partial_bytes; /* of partial */
+    uint64_t out_bytes;     /* of out: in chunks, or on a GPU the rows of C */
     uint64_t slice_bytes;   /* chunks of one owner */
     uint64_t sub_bytes;     /* two-shot: one node's part of them; 0 otherwise */
     uint64_t chunks;
     uint64_t slots;     /* chunks of one owner */
     uint64_t sub_slots; /* two-shot: chunks of one node's part; 0 otherwise */
     uint64_t direct;    /* 1 when the direct algorithm is to be possible */
+    uint64_t parts;     /* words of a chunk in `ready` and `published` */
 };
 
 /* Output m x n of `dtype`. 0, or -EINVAL / -EOVERFLOW with a sentence in `why`. */
@@ -52,5 +59,13 @@ int gemmar_capacity_holds(const struct gemmar_capacity *have, const struct gemma
 
 /* The local part for the CPU executor; ctas 0: the default. */
 struct gemmar_local_plan gemmar_plan_local(const struct gemmar_plan *plan, uint32_t ctas);
+
+/* The local part for the tensor-core kernel: `most` CTAs can be resident, at least four (pull) or
+ * two. ctas 0: as many as there is work for. */
+struct gemmar_local_plan gemmar_plan_local_gpu(const struct gemmar_plan *plan, uint32_t most,
+                                               uint32_t ctas);
+
+/* Elements from row to row of `out` on a GPU. */
+int64_t gemmar_plan_out_ld(int64_t n);
 
 #endif

@@ -284,6 +284,7 @@ void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_wo
             .out = base + l->out,
             .ready = (uint64_t *)(base + l->ready),
             .published = (uint64_t *)(base + l->published),
+            .told = (uint64_t *)(base + l->told),
         };
     }
     call->words = (struct gemmar_rank_words){

@@ -216,8 +216,8 @@ static void fill_call(struct rank *r, const struct gemmar_plan *plan, struct gem
     for (uint32_t g = 0; g < w->locals; g++) {
         struct rank *peer = &w->rank[r->place.node * w->locals + g];
 
-        call->locals[g] =
-            (struct gemmar_local_view){peer->partial, peer->out, peer->ready, peer->published};
+        call->locals[g] = (struct gemmar_local_view){peer->partial, peer->out, peer->ready,
+                                                     peer->published, NULL};
     }
     for (int p = 0; p < 2; p++) {
         call->net.staging[p] = r->staging[p];

@@ -63,10 +63,11 @@ static void add_all(const struct gemmar_layout *l, uint32_t node, const uint32_t
     add(l->words, sizeof(struct gemmar_words));
     add(l->tiles_done, 8 * c->chunks);
     add(l->staged, 8 * c->slots);
-    add(l->ready, 8 * c->slots * l->locals);
-    add(l->published, 8 * c->chunks);
+    add(l->ready, 8 * c->slots * l->locals * c->parts);
+    add(l->published, 8 * c->chunks * c->parts);
+    add(l->told, 8 * l->locals);
     add(l->partial, c->partial_bytes);
-    add(l->out, c->partial_bytes);
+    add(l->out, c->out_bytes);
     for (uint32_t parity = 0; l->nodes > 1 && parity < 2; parity++) {
         add(l->data + l->staging[parity],
             kinds[0] == GEMMAR_ROUTE_DIRECT ? c->slice_bytes : l->nodes * l->staging_stride);
