@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// comm_rounds [-n RANKS] [-r ROUNDS] [-k] [-t SECONDS]: processes that act as nodes make an NCCL
-// communicator, check an all-reduce on one GPU and destroy it, ROUNDS times. With -k the last rank
-// kills itself in mid-collective, and each other one must get an error within SECONDS. NCCL and the
-// driver are loaded at run time; status 77 where they are not there.
+// comm_rounds [-n RANKS] [-g GPUS] [-r ROUNDS] [-k] [-t SECONDS]: processes that act as nodes make
+// an NCCL communicator, check an all-reduce on GPUS devices and destroy it, ROUNDS times. With -k
+// the last rank kills itself in mid-collective, and each other one must get an error within
+// SECONDS. Status 77 where the driver or NCCL is not there.
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -12,93 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define MAX_RANKS    8
-#define COUNT        (16u << 20) // floats
-#define MANY         200 // collectives under way at the kill; a launch would block from 1024 on
-#define NCCL_FLOAT   7
-#define NCCL_SUM     0
-#define NCCL_GOING   7   // ncclInProgress
-#define CUDA_PENDING 600 // CUDA_ERROR_NOT_READY
+#include "driver.h"
 
-struct unique_id {
-    char bytes[128];
-};
+#define COUNT (16u << 20) // floats
+#define MANY  200         // collectives under way at the kill; a launch would block from 1024 on
 
-static struct {
-    int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*alloc)(uint64_t *, size_t);
-    int (*release)(uint64_t), (*stream)(void **, unsigned), (*wait)(void *), (*query)(void *);
-    int (*in)(uint64_t, const void *, size_t), (*out)(void *, uint64_t, size_t);
-} cu;
-
-static struct {
-    int (*id)(struct unique_id *), (*init)(void **, int, struct unique_id, int), (*destroy)(void *);
-    int (*reduce)(uint64_t, uint64_t, size_t, int, int, void *, void *), (*abort)(void *);
-    int (*error)(void *, int *);
-    const char *(*text)(int), *(*last)(void *);
-} nccl;
-
-static int rank, ranks = 2, rounds = 1, seconds = 60;
-
-#define MUST(call) must((call), #call)
-
-static void must(int error, const char *what)
-{
-    if (error) {
-        (void)fprintf(stderr, "comm_rounds: rank %d: %s failed: %d\n", rank, what, error);
-        _exit(1);
-    }
-}
-
-static void find(void *lib, const char *name, void *out)
-{
-    void *at = dlsym(lib, name);
-    must(!at, name);
-    memcpy(out, &at, sizeof at);
-}
-
-static void *library(const char *name)
-{
-    void *lib = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-    if (!lib) {
-        (void)fprintf(stderr, "comm_rounds: %s\n", dlerror());
-        _exit(77);
-    }
-    return lib;
-}
-
-static void load(void)
-{
-    void *lib = library("libcuda.so.1");
-    find(lib, "cuInit", &cu.init);
-    find(lib, "cuDevicePrimaryCtxRetain", &cu.retain);
-    find(lib, "cuCtxSetCurrent", &cu.set);
-    find(lib, "cuMemAlloc_v2", &cu.alloc);
-    find(lib, "cuMemFree_v2", &cu.release);
-    find(lib, "cuStreamCreate", &cu.stream);
-    find(lib, "cuStreamSynchronize", &cu.wait);
-    find(lib, "cuStreamQuery", &cu.query);
-    find(lib, "cuMemcpyHtoD_v2", &cu.in);
-    find(lib, "cuMemcpyDtoH_v2", &cu.out);
-    lib = library("libnccl.so.2");
-    find(lib, "ncclGetUniqueId", &nccl.id);
-    find(lib, "ncclCommInitRank", &nccl.init);
-    find(lib, "ncclCommDestroy", &nccl.destroy);
-    find(lib, "ncclAllReduce", &nccl.reduce);
-    find(lib, "ncclCommAbort", &nccl.abort);
-    find(lib, "ncclCommGetAsyncError", &nccl.error);
-    find(lib, "ncclGetErrorString", &nccl.text);
-    find(lib, "ncclGetLastError", &nccl.last);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t); // cannot fail for this clock
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+static int rank, ranks = 2, gpus = 1, rounds = 1, seconds = 60;
 
 static unsigned dir_count(const char *path)
 {
@@ -203,17 +123,10 @@ static int one_round(int round, int (*pipes)[2], void *stream, uint64_t mem, flo
 
 static int child(int (*pipes)[2])
 {
-    char node[16];
-    (void)snprintf(node, sizeof node, "node%d", rank);
-    MUST(setenv("NCCL_HOSTID", node, 1));
-    load();
-    void *context, *stream;
     uint64_t mem;
-    MUST(cu.init(0));
-    MUST(cu.retain(&context, 0));
-    MUST(cu.set(context));
+    drive("comm_rounds", rank, rank % gpus);
     MUST(cu.alloc(&mem, COUNT * sizeof(float)));
-    MUST(cu.stream(&stream, 1)); // waits for no other stream
+    void *stream = make_stream();
     float *host = malloc(COUNT * sizeof *host);
     must(!host, "malloc");
     int failed = 0, round = 0;
@@ -227,16 +140,17 @@ static int child(int (*pipes)[2])
 
 static void arguments(int argc, char **argv)
 {
-    for (int option; (option = getopt(argc, argv, "n:r:kt:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "n:g:r:kt:")) != -1;) {
         switch (option) {
         case 'n': ranks = atoi(optarg); break;
+        case 'g': gpus = atoi(optarg); break;
         case 'r': rounds = atoi(optarg); break;
         case 'k': rounds = 0; break;
         case 't': seconds = atoi(optarg); break;
         default: exit(2);
         }
     }
-    if (ranks < 2 || ranks > MAX_RANKS) {
+    if (ranks < 2 || ranks > MAX_RANKS || gpus < 1) {
         exit(2);
     }
 }
