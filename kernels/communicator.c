@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/backend.h"
 #include "kernels/layout.h"
 #include "kernels/workspace.h"
 #include "transport/order.h"
@@ -49,19 +50,20 @@ static gemmarResult_t check_bootstrap(const gemmarHostBootstrap_t *b, struct gem
 static void release(struct gemmarComm *comm)
 {
     gemmar_workspace_close(comm, comm->workspace);
-    gemmar_cpu_executor_close(comm->executor);
+    comm->backend->release(comm);
     if (comm->transport != NULL) {
         comm->library.table->release(comm->transport);
     }
     gemmar_transport_library_close(&comm->library);
     (void)pthread_mutex_destroy(&comm->lock);
     free(comm->rank_of);
-    free(comm->words);
+    free(comm->host_words);
     comm->magic = 0;
     free(comm);
 }
 
-static gemmarResult_t allocate(const gemmarHostBootstrap_t *bootstrap, const gemmarConfig_t *config,
+static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemmar_gpu *gpu,
+                               const gemmarHostBootstrap_t *bootstrap, const gemmarConfig_t *config,
                                struct gemmarComm **out, struct gemmar_error *error)
 {
     struct gemmarComm *comm = calloc(1, sizeof(*comm));
@@ -69,12 +71,16 @@ static gemmarResult_t allocate(const gemmarHostBootstrap_t *bootstrap, const gem
     if (comm == NULL) {
         return gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
-    comm->words = aligned_alloc(64, sizeof(*comm->words));
-    if (comm->words == NULL) {
+    comm->host_words = aligned_alloc(64, sizeof(*comm->host_words));
+    if (comm->host_words == NULL) {
         free(comm);
         return gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
-    memset(comm->words, 0, sizeof(*comm->words));
+    memset(comm->host_words, 0, sizeof(*comm->host_words));
+    comm->words = comm->host_words;
+    comm->trouble = &comm->host_trouble;
+    comm->backend = backend;
+    comm->gpu = gpu;
     comm->magic = GEMMAR_COMM_MAGIC;
     comm->pid = getpid();
     comm->bootstrap = *bootstrap;
@@ -98,39 +104,35 @@ static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *conf
 
     /* A rank with a bad config goes on to the first step, where all learn of it. */
     (void)gemmar_settings_make(&comm->settings, config, comm->bootstrap.node, &comm->log, error);
-    if (error->result == gemmarSuccess && gemmar_cpu_executor_open(&comm->executor) != 0) {
-        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    if (error->result == gemmarSuccess) {
+        comm->backend->begin(comm, error);
     }
     result = gemmar_comm_meet(comm, error);
     if (result == gemmarSuccess) { /* equal on all ranks from here on */
         result = gemmar_workspace_first(&comm->settings, comm->place.nodes, comm->place.locals,
                                         &capacity, error);
     }
-    if (result == gemmarSuccess && comm->place.nodes > 1) {
-        result = gemmar_comm_attach(comm, error);
+    if (result == gemmarSuccess) {
+        result = comm->backend->attach(comm, error);
     }
     if (result == gemmarSuccess) {
         result = gemmar_workspace_open(comm, &capacity, comm->settings.epoch_start, NULL,
                                        &comm->workspace, error);
     }
+    if (result == gemmarSuccess && comm->peers == NULL) {
+        comm->peers = &comm->workspace->peers;
+    }
     return result;
 }
 
-gemmarResult_t gemmarCommCreateHost(gemmarComm_t *out_comm, const gemmarHostBootstrap_t *bootstrap,
-                                    const gemmarConfig_t *config)
+gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu *gpu,
+                                  const gemmarHostBootstrap_t *bootstrap,
+                                  const gemmarConfig_t *config, struct gemmarComm **out,
+                                  struct gemmar_error *error)
 {
-    struct gemmar_error *error = gemmar_error_thread();
     struct gemmarComm *comm = NULL;
-    gemmarResult_t result;
+    gemmarResult_t result = allocate(backend, gpu, bootstrap, config, &comm, error);
 
-    gemmar_error_clear(error);
-    if (out_comm == NULL) {
-        return gemmar_error_set(error, gemmarInvalidArgument, "comm is NULL");
-    }
-    result = check_bootstrap(bootstrap, error);
-    if (result == gemmarSuccess) {
-        result = allocate(bootstrap, config, &comm, error);
-    }
     if (result != gemmarSuccess) {
         return result;
     }
@@ -140,8 +142,25 @@ gemmarResult_t gemmarCommCreateHost(gemmarComm_t *out_comm, const gemmarHostBoot
         release(comm);
         return result;
     }
-    *out_comm = comm;
+    *out = comm;
     return gemmarSuccess;
+}
+
+gemmarResult_t gemmarCommCreateHost(gemmarComm_t *out_comm, const gemmarHostBootstrap_t *bootstrap,
+                                    const gemmarConfig_t *config)
+{
+    struct gemmar_error *error = gemmar_error_thread();
+    gemmarResult_t result;
+
+    gemmar_error_clear(error);
+    if (out_comm == NULL) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "comm is NULL");
+    }
+    result = check_bootstrap(bootstrap, error);
+    if (result == gemmarSuccess) {
+        result = gemmar_comm_create(&gemmar_backend_cpu, NULL, bootstrap, config, out_comm, error);
+    }
+    return result;
 }
 
 gemmarResult_t gemmarCommDestroy(gemmarComm_t comm)
@@ -159,7 +178,10 @@ gemmarResult_t gemmarCommDestroy(gemmarComm_t comm)
     }
     gemmar_store_relaxed(&comm->words->next_look_ns, 0);
     if (gemmar_comm_enter(comm) == gemmarSuccess && gemmar_comm_look(comm, UINT32_MAX) == 0) {
-        (void)gemmar_workspace_drain(comm, comm->workspace, thread);
+        (void)comm->backend->settle(comm, thread);
+        if (thread->result == gemmarSuccess) {
+            (void)gemmar_workspace_drain(comm, comm->workspace, thread);
+        }
         result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_END, thread, NULL, 0, NULL);
         if (result != gemmarSuccess) {
             gemmar_warn(&comm->log, "communicator: %s", thread->text);
@@ -194,7 +216,10 @@ gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
                                   info != NULL ? info->size : 0);
     }
     /* A finished call may still have sends on the way that are not counted yet. */
-    result = gemmar_workspace_drain(comm, comm->workspace, &comm->last);
+    result = comm->backend->settle(comm, &comm->last);
+    if (result == gemmarSuccess) {
+        result = gemmar_workspace_drain(comm, comm->workspace, &comm->last);
+    }
     if (result != gemmarSuccess) {
         return gemmar_comm_break(comm, result, "%s", comm->last.text);
     }
@@ -205,7 +230,7 @@ gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
     i.nodes = (int)comm->place.nodes;
     i.localRank = (int)comm->place.local;
     i.localRanks = (int)comm->place.locals;
-    i.epoch = comm->workspace->words->epoch;
+    i.epoch = comm->backend->epoch(comm);
     add_counters(comm, &i);
     i.workspaceBytes = comm->workspace->layout.bytes;
     i.chunks = (uint64_t)map->chunks;

@@ -14,6 +14,7 @@
 #include "kernels/call.h"
 #include "kernels/cpu/executor.h"
 #include "kernels/error.h"
+#include "kernels/local_peers.h"
 #include "kernels/settings.h"
 #include "kernels/transport_loader.h"
 #include "transport/log.h"
@@ -21,12 +22,14 @@
 #define GEMMAR_COMM_MAGIC 0x636f6d6d67656d6dULL
 #define GEMMAR_MAX_RAILS  8
 
+struct gemmar_backend;
+struct gemmar_gpu;
 struct gemmar_workspace;
 
 /* Words that other threads write while a call runs; a line of its own each. */
 struct gemmar_comm_words {
-    /* Not 0: leave. Writer: proxy, executor, gemmarCommAbort, gemmar_comm_break (release). Reader:
-     * every wait (acquire). Host memory. */
+    /* Not 0: leave. Writer: proxy, executor, gemmarCommAbort, gemmar_comm_break of any local
+     * rank (release). Reader: every wait (acquire, .sys). Host memory. */
     uint64_t abort;
     char pad0[56];
     /* Local rank + 1 that was found gone or broken. Writer: the first waiter (acq_rel). Reader: the
@@ -55,15 +58,21 @@ struct gemmarComm {
     uint32_t rails;
     int32_t numa_node;
 
-    struct gemmar_cpu_executor *executor;
+    const struct gemmar_backend *backend;
+    struct gemmar_cpu_executor *executor; /* NULL on a GPU */
+    struct gemmar_gpu *gpu;               /* NULL on the CPU */
+    /* Of the running call. On a GPU they lie where its kernels see them. */
     struct gemmar_comm_words *words;
-    struct gemmar_trouble trouble; /* of the running call */
+    struct gemmar_trouble *trouble;
+    struct gemmar_comm_words *host_words;
+    struct gemmar_trouble host_trouble;
 
-    /* `lock` guards `error` and the pointer `workspace`, which gemmarCommAbort and
+    /* `lock` guards `error` and the pointers `workspace` and `peers`, which gemmarCommAbort and
      * gemmarCommGetAsyncError read from any thread. */
     pthread_mutex_t lock;
     struct gemmar_error error; /* the first one; set: broken for good */
     struct gemmar_workspace *workspace;
+    const struct gemmar_local_peers *peers; /* of the workspace, or of the communicator */
 
     struct gemmar_error last; /* of the serving thread's last call */
 
@@ -90,7 +99,8 @@ gemmarResult_t gemmar_comm_refuse(struct gemmarComm *comm, gemmarResult_t result
 /* struct gemmar_watch.look: 1 when a local peer is broken or gone. */
 int gemmar_comm_look(void *context, uint32_t waited_for);
 
-/* After gemmar_cpu_run gave -EIO: find the cause and mark the communicator broken with it. */
+/* After a call was left before its end: find the cause and mark the communicator broken with it.
+ * Any thread. */
 gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm);
 
 /* First steps of creation: who is on which node, and do all settings agree. Fills place, rank_of.

@@ -6,12 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/backend.h"
 #include "kernels/communicator.h"
 #include "kernels/workspace.h"
 #include "transport/order.h"
 #include "transport/wait.h"
 
 #define LOOK_EVERY_NS 10000000u /* a look at a peer's process costs two system calls */
+#define RECORD_NS     10000000u
 
 gemmarResult_t gemmar_comm_usable(const struct gemmarComm *comm)
 {
@@ -33,11 +35,16 @@ gemmarResult_t gemmar_comm_usable(const struct gemmarComm *comm)
 /* Under the lock. The sentence reaches the local peers before the flag does. */
 static void tell_local_peers(struct gemmarComm *comm)
 {
-    if (comm->workspace != NULL) {
-        struct gemmar_control *mine = comm->workspace->controls[comm->place.local];
+    if (comm->peers != NULL) {
+        struct gemmar_control *mine = comm->peers->controls[comm->place.local];
 
         (void)snprintf(mine->text, sizeof(mine->text), "%s", comm->error.text);
         gemmar_store_release(&mine->broken, 1);
+        for (uint32_t g = 0; g < comm->place.locals; g++) {
+            if (comm->peers->abort[g] != NULL) {
+                gemmar_store_release(comm->peers->abort[g], 1);
+            }
+        }
     }
 }
 
@@ -133,7 +140,8 @@ static gemmarResult_t first_error(struct gemmarComm *comm)
     if (e.code != 0) {
         return break_with(comm, &e);
     }
-    return result;
+    return result == gemmarSuccess && comm->backend->asynchronous ? gemmar_comm_explain(comm)
+                                                                  : result;
 }
 
 gemmarResult_t gemmar_comm_enter(struct gemmarComm *comm)
@@ -188,7 +196,7 @@ const char *gemmarGetLastError(gemmarComm_t comm)
 int gemmar_comm_look(void *context, uint32_t waited_for)
 {
     struct gemmarComm *comm = context;
-    struct gemmar_workspace *w = comm->workspace;
+    const struct gemmar_local_peers *peers = comm->peers;
     uint64_t now = gemmar_now_ns(), next = gemmar_load_relaxed(&comm->words->next_look_ns);
 
     (void)waited_for; /* a call needs all of them, whoever is waited for now */
@@ -197,8 +205,8 @@ int gemmar_comm_look(void *context, uint32_t waited_for)
     }
     for (uint32_t g = 0; g < comm->place.locals; g++) {
         if (g != comm->place.local &&
-            (gemmar_load_acquire(&w->controls[g]->broken) != 0 ||
-             (w->visible[g] && gemmar_process_gone(&w->controls[g]->process)))) {
+            (gemmar_load_acquire(&peers->controls[g]->broken) != 0 ||
+             (peers->visible[g] && gemmar_process_gone(&peers->controls[g]->process)))) {
             (void)gemmar_claim(&comm->words->lost, 0, g + 1);
             return 1;
         }
@@ -241,7 +249,8 @@ static void say_path(struct gemmarComm *comm, const struct gemmar_trouble *t, ch
                        : t->stage == GEMMAR_STAGE_INTER_REDUCE ? "intra_reduce"
                                                                : "stages");
     } else {
-        (void)snprintf(out, bytes, "rank %u (same node, shared memory, no qp)", t->rank);
+        (void)snprintf(out, bytes, "rank %u (same node, %s, no qp)", t->rank,
+                       comm->backend->local_path);
     }
 }
 
@@ -255,7 +264,7 @@ static void say_lost(struct gemmarComm *comm, char *out, size_t bytes)
     if (lost == 0) {
         return;
     }
-    control = comm->workspace->controls[lost - 1];
+    control = comm->peers->controls[lost - 1];
     if (gemmar_load_acquire(&control->broken) != 0) {
         (void)snprintf(out, bytes, "; rank %" PRIu64 " left first: %.400s", control->rank,
                        control->text);
@@ -265,23 +274,46 @@ static void say_lost(struct gemmarComm *comm, char *out, size_t bytes)
     }
 }
 
+/* The abort word may be seen a moment before the record of another CTA of the kernel is written. */
+static void wait_for_record(const struct gemmar_trouble *t)
+{
+    struct gemmar_wait wait;
+
+    gemmar_wait_init(&wait, RECORD_NS);
+    while (gemmar_load_acquire(&t->claimed) != 0 && gemmar_load_acquire(&t->complete) == 0 &&
+           gemmar_wait_step(&wait)) {
+    }
+}
+
+static gemmarResult_t left_without_record(struct gemmarComm *comm, const char *lost)
+{
+    if (lost[0] != '\0') {
+        return gemmar_comm_break(comm, gemmarRemoteError, "rank %u (node %u) left the call%s",
+                                 comm->place.rank, comm->place.node, lost);
+    }
+    return gemmar_comm_break(comm, gemmarInternalError, "rank %u left the call without a reason",
+                             comm->place.rank);
+}
+
 gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
 {
-    const struct gemmar_trouble *t = &comm->trouble;
+    const struct gemmar_trouble *t = comm->trouble;
     struct gemmar_transport_error e = {.size = sizeof(e)};
     char path[96], lost[480], transport[512];
 
-    if (comm->workspace->channel != NULL) {
+    if (comm->workspace != NULL && comm->workspace->channel != NULL) {
         comm->library.table->channel_error(comm->workspace->channel, &e);
     }
+    if (comm->backend->asynchronous) {
+        wait_for_record(t);
+        gemmar_store_relaxed(&comm->words->next_look_ns, 0);
+        (void)gemmar_comm_look(comm, UINT32_MAX);
+    }
+    say_lost(comm, lost, sizeof(lost));
     if (gemmar_load_acquire(&t->complete) == 0) { /* no wait of ours gave up: somebody else did */
-        return e.code != 0
-                   ? break_with(comm, &e)
-                   : gemmar_comm_break(comm, gemmarInternalError,
-                                       "rank %u left the call without a reason", comm->place.rank);
+        return e.code != 0 ? break_with(comm, &e) : left_without_record(comm, lost);
     }
     say_path(comm, t, path, sizeof(path));
-    say_lost(comm, lost, sizeof(lost));
     say_transport(&e, transport, sizeof(transport));
     return gemmar_comm_break(comm, gemmarRemoteError,
                              "rank %u (node %u) stage %s: waited %.3f s for %s, slot %" PRIu64

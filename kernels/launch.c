@@ -7,9 +7,9 @@
 #include <gemmar/gemmar.h>
 
 #include "kernels/arguments.h"
+#include "kernels/backend.h"
 #include "kernels/communicator.h"
 #include "kernels/workspace.h"
-#include "transport/order.h"
 
 /* What all ranks must pass alike; compared when the communicator checks its calls. */
 struct call_facts {
@@ -49,7 +49,7 @@ static gemmarResult_t compare_calls(struct gemmarComm *comm, const gemmarFusedAr
         (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
     if (error->result == gemmarSuccess) {
-        mine = (struct call_facts){args->M,  args->N,  args->K, comm->workspace->words->epoch,
+        mine = (struct call_facts){args->M,  args->N,  args->K, comm->backend->history(comm),
                                    o->dtype, o->alpha, o->beta, args->bias != NULL};
     }
     result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_CALL, error, &mine, sizeof(mine), all);
@@ -88,68 +88,41 @@ static gemmarResult_t make_room(struct gemmarComm *comm, const struct gemmar_pla
                                 struct gemmar_error *error)
 {
     struct gemmar_capacity need = gemmar_plan_capacity(plan);
+    gemmarResult_t result;
 
     if (gemmar_capacity_holds(&comm->workspace->layout.capacity, &need)) {
         return gemmarSuccess;
     }
-    return gemmar_workspace_grow(comm, &need, error);
+    result = comm->backend->may_grow(comm, error);
+    return result == gemmarSuccess ? gemmar_workspace_grow(comm, &need, error) : result;
 }
 
-static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                      const struct gemmar_operands *operands, struct gemmar_call *call)
+void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                        const struct gemmar_operands *operands, uint32_t ctas,
+                        struct gemmar_call *call)
 {
     memset(call, 0, sizeof(*call));
     call->map = plan->map;
     call->place = comm->place;
     call->operands = *operands;
     call->algo = plan->algo;
-    call->plan = gemmar_plan_local(plan, comm->settings.ctas);
+    call->plan = gemmar_plan_local(plan, ctas);
     call->rank_of = comm->rank_of;
     gemmar_workspace_fill(comm, comm->workspace, call);
-    memset(&comm->trouble, 0, sizeof(comm->trouble));
-    call->watch = (struct gemmar_watch){
-        .abort_word = &comm->words->abort,
-        .trouble = &comm->trouble,
-        .timeout_ns = comm->settings.timeout_ns,
-        .look = gemmar_comm_look,
-        .look_context = comm,
-    };
+    call->watch.abort_word = &comm->words->abort;
+    call->watch.trouble = comm->trouble;
+    call->watch.timeout_ns = comm->settings.timeout_ns;
 }
 
-static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                          const struct gemmar_operands *operands)
-{
-    struct gemmar_call call;
-    int rc;
-
-    fill_call(comm, plan, operands, &call);
-    if (comm->place.locals > 1) {
-        gemmar_order_call_begins();
-    }
-    rc = gemmar_cpu_run(comm->executor, &call);
-    switch (-rc) {
-    case 0: return gemmarSuccess;
-    case EIO: return gemmar_comm_explain(comm);
-    case EBUSY:
-        return gemmar_comm_break(comm, gemmarInvalidUsage,
-                                 "rank %u: two calls ran on one communicator at once",
-                                 comm->place.rank);
-    default: /* the other ranks are in the call already */
-        return gemmar_comm_break(comm, gemmarSystemError, "rank %u: the call could not start: %s",
-                                 comm->place.rank, strerror(-rc));
-    }
-}
-
-/* Everything before the executor. Success with chunks 0 in `plan`: there is nothing to do. */
+/* Everything before the launch. Success with chunks 0 in `plan`: there is nothing to do. */
 static gemmarResult_t prepare(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
                               gemmarStream_t stream, struct gemmar_plan *plan,
                               struct gemmar_operands *operands, struct gemmar_error *error)
 {
     gemmarResult_t result = gemmar_arguments_check(args, operands, error);
 
-    if (result == gemmarSuccess && stream != NULL) {
-        result = gemmar_error_set(error, gemmarInvalidArgument,
-                                  "stream must be NULL on a CPU communicator");
+    if (result == gemmarSuccess) {
+        result = comm->backend->check(comm, args, stream, error);
     }
     if (result == gemmarSuccess) {
         result = make_plan(comm, args->M, args->N, operands->dtype, plan, error);
@@ -187,7 +160,8 @@ gemmarResult_t gemmar_fused_ex(const gemmarFusedArgs_t *args, gemmarComm_t comm,
         return refuse(comm, &error);
     }
     comm->last_plan = plan; /* also without chunks: it put nothing on the wire */
-    return plan.map.chunks == 0 ? gemmarSuccess : run(comm, &plan, &operands);
+    return plan.map.chunks == 0 ? gemmarSuccess
+                                : comm->backend->run(comm, &plan, &operands, stream);
 }
 
 gemmarResult_t gemmar_fused(const void *A, const void *B, void *C, int64_t M, int64_t N, int64_t K,

@@ -48,7 +48,7 @@ static int make_views(const struct gemmarComm *comm, struct gemmar_workspace *w)
 {
     const struct gemmar_layout *layout = &w->layout;
     uint32_t nodes = comm->place.nodes, me = comm->place.node;
-    char *base = w->segments[comm->place.local].base;
+    char *base = w->bases[comm->place.local];
 
     for (uint32_t parity = 0; parity < 2; parity++) {
         w->recv[parity] = calloc(GEMMAR_ROUTE_KINDS * nodes, sizeof(*w->recv[parity]));
@@ -84,7 +84,7 @@ int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *w, uin
     uint32_t nodes = comm->place.nodes, route_count = GEMMAR_ROUTE_KINDS * nodes;
     struct gemmar_route_settings *routes = calloc(route_count, sizeof(*routes));
     uint32_t *peers = calloc(nodes, sizeof(*peers));
-    char *base = w->segments[comm->place.local].base;
+    char *base = w->bases[comm->place.local];
     struct gemmar_channel_settings s = {
         .size = sizeof(s),
         .rank = comm->place.rank,

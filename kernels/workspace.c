@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "transport/order.h"
 
@@ -29,82 +30,6 @@ gemmarResult_t gemmar_workspace_first(const struct gemmar_settings *settings, ui
     }
     *out = gemmar_plan_capacity(&plan);
     return gemmarSuccess;
-}
-
-static void begin_segment(struct gemmarComm *comm, struct gemmar_workspace *w, uint64_t epoch)
-{
-    char *base = w->segments[comm->place.local].base;
-    struct gemmar_control *control = (struct gemmar_control *)base;
-
-    control->process = gemmar_process_self();
-    control->rank = comm->place.rank;
-    w->words = (struct gemmar_words *)(base + w->layout.words);
-    w->words->epoch = epoch;
-}
-
-static void create_own(struct gemmarComm *comm, struct gemmar_workspace *w, uint64_t epoch,
-                       struct gemmar_error *error)
-{
-    char why[256];
-    int rc;
-
-    if (error->result != gemmarSuccess) {
-        return;
-    }
-    rc = gemmar_segment_create(w->layout.bytes, &w->segments[comm->place.local], why, sizeof(why));
-    if (rc != 0) {
-        gemmar_warn(&comm->log, "fabric_shm: %s", why);
-        (void)gemmar_error_set(error, gemmarSystemError, "%s", why);
-        return;
-    }
-    begin_segment(comm, w, epoch);
-}
-
-/* names: [ranks][GEMMAR_SEGMENT_NAME_BYTES]. */
-static void map_peers(struct gemmarComm *comm, struct gemmar_workspace *w, const char *names,
-                      struct gemmar_error *error)
-{
-    char why[256];
-
-    for (uint32_t g = 0; g < comm->place.locals; g++) {
-        uint32_t rank = comm->rank_of[comm->place.node * comm->place.locals + g];
-        const char *name = names + (size_t)rank * GEMMAR_SEGMENT_NAME_BYTES;
-        int rc = g == comm->place.local
-                     ? 0
-                     : gemmar_segment_map(name, w->layout.bytes, &w->segments[g], why, sizeof(why));
-
-        if (rc != 0) {
-            gemmar_warn(&comm->log, "fabric_shm: rank %u: %s", rank, why);
-            (void)gemmar_error_set(error, gemmarSystemError, "local rank %u (rank %u): %s", g, rank,
-                                   why);
-            return;
-        }
-        w->controls[g] = (struct gemmar_control *)w->segments[g].base;
-        w->visible[g] = gemmar_process_visible(&w->controls[g]->process);
-    }
-}
-
-static gemmarResult_t open_fabric(struct gemmarComm *comm, struct gemmar_workspace *w,
-                                  uint64_t epoch, struct gemmar_error *error)
-{
-    struct gemmar_segment *own = &w->segments[comm->place.local];
-    char *names = calloc(comm->place.ranks, GEMMAR_SEGMENT_NAME_BYTES);
-    gemmarResult_t result;
-
-    if (names == NULL) {
-        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
-    } else {
-        create_own(comm, w, epoch, error);
-    }
-    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_SEGMENT, error, own->name,
-                          GEMMAR_SEGMENT_NAME_BYTES, names);
-    if (result == gemmarSuccess) {
-        map_peers(comm, w, names, error);
-        result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_MAPPED, error, NULL, 0, NULL);
-    }
-    gemmar_segment_unlink(own);
-    free(names);
-    return result;
 }
 
 static void network_failed(struct gemmar_error *error, const char *step, int rc)
@@ -156,10 +81,10 @@ gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
 
     if (w == NULL) { /* take part in the first step, so that all ranks leave it */
         (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
-        return open_fabric(comm, &none, epoch, error);
+        return comm->backend->open_memory(comm, &none, epoch, error);
     }
     w->layout = gemmar_layout_make(capacity, comm->place.nodes, comm->place.locals);
-    result = open_fabric(comm, w, epoch, error);
+    result = comm->backend->open_memory(comm, w, epoch, error);
     if (result == gemmarSuccess && comm->place.nodes > 1) {
         result = open_network(comm, w, epoch, error);
     }
@@ -184,10 +109,9 @@ void gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *w)
     if (w == NULL) {
         return;
     }
+    gemmar_workspace_close(comm, w->older);
     gemmar_network_close(comm, w);
-    for (uint32_t g = 0; g < GEMMAR_MAX_LOCAL_RANKS; g++) {
-        gemmar_segment_close(&w->segments[g]);
-    }
+    comm->backend->close_memory(comm, w);
     free(w);
 }
 
@@ -212,7 +136,7 @@ gemmarResult_t gemmar_workspace_drain(struct gemmarComm *comm, struct gemmar_wor
 
 /* What of a generation the ranks must have alike before they open the next one. */
 struct growth {
-    uint64_t epoch;
+    uint64_t history;
     struct gemmar_capacity capacity;
 };
 
@@ -228,35 +152,27 @@ static gemmarResult_t same_growth(struct gemmarComm *comm, const struct growth *
     result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_GROW, error, mine, sizeof(*mine), all);
     for (uint32_t r = 1; result == gemmarSuccess && r < comm->place.ranks; r++) {
         if (memcmp(&all[r], &all[0], sizeof(*all)) != 0) {
-            result = gemmar_error_set(error, gemmarInvalidUsage,
-                                      "rank %u calls with another shape, type or history than rank "
-                                      "0: output of %" PRIu64 " and %" PRIu64
-                                      " bytes, epoch %" PRIu64 " and %" PRIu64,
-                                      r, all[r].capacity.partial_bytes,
-                                      all[0].capacity.partial_bytes, all[r].epoch, all[0].epoch);
+            result = gemmar_error_set(
+                error, gemmarInvalidUsage,
+                "rank %u calls with another shape, type or history than rank "
+                "0: output of %" PRIu64 " and %" PRIu64 " bytes, call %" PRIu64 " and %" PRIu64,
+                r, all[r].capacity.partial_bytes, all[0].capacity.partial_bytes, all[r].history,
+                all[0].history);
         }
     }
     free(all);
     return result;
 }
 
-gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemmar_capacity *need,
-                                     struct gemmar_error *error)
+/* Nothing on a CPU can hold a drained generation; on a GPU graphs may. */
+static void replace(struct gemmarComm *comm, struct gemmar_workspace *old,
+                    struct gemmar_workspace *grown)
 {
-    struct gemmar_workspace *old = comm->workspace, *grown = NULL;
-    uint64_t epoch = old->words->epoch;
-    struct growth mine = {.epoch = epoch,
-                          .capacity = gemmar_capacity_max(&old->layout.capacity, need)};
-    gemmarResult_t result = same_growth(comm, &mine, error);
+    bool keep = comm->backend->asynchronous;
 
-    if (result == gemmarSuccess) {
-        result = gemmar_workspace_open(comm, &mine.capacity, epoch, old, &grown, error);
-    }
-    if (result != gemmarSuccess) {
-        return result;
-    }
     (void)pthread_mutex_lock(&comm->lock);
     comm->workspace = grown;
+    comm->peers = keep ? comm->peers : &grown->peers;
     (void)pthread_mutex_unlock(&comm->lock);
     if (old->channel != NULL) {
         struct gemmar_channel_counters c = {.size = sizeof(c)};
@@ -265,19 +181,46 @@ gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemma
         comm->wire_bytes += c.data_bytes;
         comm->stamp_bytes += c.stamp_bytes;
     }
-    /* All ranks have drained it and nothing on a CPU can hold it: no peer has a use for it. */
-    gemmar_workspace_close(comm, old);
-    return gemmarSuccess;
+    if (keep) {
+        grown->older = old;
+    } else {
+        gemmar_workspace_close(comm, old);
+    }
+}
+
+gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemmar_capacity *need,
+                                     struct gemmar_error *error)
+{
+    struct gemmar_workspace *old = comm->workspace, *grown = NULL;
+    struct growth mine;
+    gemmarResult_t result;
+
+    memset(&mine, 0, sizeof(mine)); /* compared as bytes */
+    mine.history = comm->backend->history(comm);
+    mine.capacity = gemmar_capacity_max(&old->layout.capacity, need);
+    (void)comm->backend->settle(comm, error);
+    result = same_growth(comm, &mine, error);
+    if (result == gemmarSuccess) {
+        /* A generation that graphs may still move on has an epoch that this rank cannot know. */
+        uint64_t epoch =
+            comm->backend->asynchronous ? comm->settings.epoch_start : old->words->epoch;
+
+        result = gemmar_workspace_open(comm, &mine.capacity, epoch, old, &grown, error);
+    }
+    if (result == gemmarSuccess) {
+        replace(comm, old, grown);
+    }
+    return result;
 }
 
 void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_workspace *w,
                            struct gemmar_call *call)
 {
     const struct gemmar_layout *l = &w->layout;
-    char *own = w->segments[comm->place.local].base;
+    char *own = w->bases[comm->place.local];
 
     for (uint32_t g = 0; g < comm->place.locals; g++) {
-        char *base = w->segments[g].base;
+        char *base = w->bases[g];
 
         call->locals[g] = (struct gemmar_local_view){
             .partial = base + l->partial,

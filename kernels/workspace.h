@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A workspace generation: the segments of a node's ranks, this rank's channel, words and stamps.
+// A workspace generation: the memory of a node's ranks, this rank's channel, words and stamps.
 //
 // Growth opens a new generation, collectively and host-synchronously, by the code path that opens
 // the first one. A generation that cannot be opened on one rank is closed again on all of them.
@@ -10,15 +10,16 @@
 #include <stdint.h>
 
 #include "kernels/communicator.h"
-#include "kernels/fabric_shm.h"
 #include "kernels/layout.h"
 
 struct gemmar_workspace {
     struct gemmar_layout layout;
-    struct gemmar_segment segments[GEMMAR_MAX_LOCAL_RANKS]; /* [locals]; mine is [local] */
-    struct gemmar_control *controls[GEMMAR_MAX_LOCAL_RANKS];
-    bool visible[GEMMAR_MAX_LOCAL_RANKS]; /* the peer's process can be looked at */
-    struct gemmar_words *words;
+    /* [locals] every local rank's memory of this generation, as this rank's executor maps it */
+    char *bases[GEMMAR_MAX_LOCAL_RANKS];
+    struct gemmar_words *words;      /* in mine; on a GPU the host may not look */
+    struct gemmar_local_peers peers; /* CPU: whose segments the memory is */
+    void *window;                    /* GPU: NCCL's window over mine */
+    struct gemmar_workspace *older;  /* that was replaced by this one and may be in use */
 
     /* Two nodes and more. */
     struct gemmar_channel *channel;
@@ -39,7 +40,7 @@ gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
                                      struct gemmar_workspace *old, struct gemmar_workspace **out,
                                      struct gemmar_error *error);
 
-/* Never waits for a peer. NULL is legal. */
+/* With all older ones. Never waits for a peer. NULL is legal. */
 void gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *workspace);
 
 /* Collective. Make the communicator's workspace hold `need`. */

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a communicator does in another way on the CPU than on a GPU.
+//
+// CPU: kernels/backend_cpu.c. GPU: kernels/comm_gpu.c. The rest of a communicator (agreement, plan,
+// growth, errors) is the same code for both. Functions return with the sentence in `error`.
+#ifndef GEMMAR_KERNELS_BACKEND_H
+#define GEMMAR_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/communicator.h"
+#include "kernels/workspace.h"
+
+struct gemmar_backend {
+    const char *local_path; /* how local ranks reach each other, for messages */
+    /* Calls return before they end: their errors are found later, and a workspace that was replaced
+     * lives as long as the communicator. */
+    bool asynchronous;
+
+    /* Creation. `begin` is local; `attach` is collective, after place and rank_of are known. */
+    void (*begin)(struct gemmarComm *comm, struct gemmar_error *error);
+    gemmarResult_t (*attach)(struct gemmarComm *comm, struct gemmar_error *error);
+    /* After the workspaces were closed; never waits for a peer. */
+    void (*release)(struct gemmarComm *comm);
+
+    /* Collective: w->bases of a generation with zeroed words and stamps, and w->words, whose epoch
+     * is `epoch`. Closing never waits for a peer; a half-opened generation is legal. */
+    gemmarResult_t (*open_memory)(struct gemmarComm *comm, struct gemmar_workspace *w,
+                                  uint64_t epoch, struct gemmar_error *error);
+    void (*close_memory)(struct gemmarComm *comm, struct gemmar_workspace *w);
+
+    /* A call's arguments, beyond gemmar_arguments_check. Local. */
+    gemmarResult_t (*check)(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
+                            gemmarStream_t stream, struct gemmar_error *error);
+    /* May the workspace grow now? Local; asked after `check`. */
+    gemmarResult_t (*may_grow)(struct gemmarComm *comm, struct gemmar_error *error);
+    gemmarResult_t (*run)(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                          const struct gemmar_operands *operands, gemmarStream_t stream);
+
+    /* Wait, at most the timeout, until the calls made so far have ended. */
+    gemmarResult_t (*settle)(struct gemmarComm *comm, struct gemmar_error *error);
+    /* A number that is equal on ranks that made the same calls. */
+    uint64_t (*history)(struct gemmarComm *comm);
+    /* Epoch of the next call, after `settle`. */
+    uint64_t (*epoch)(struct gemmarComm *comm);
+};
+
+extern const struct gemmar_backend gemmar_backend_cpu;
+
+/* Collective creation for any backend; `gpu` is released with the communicator, also when this
+ * fails. */
+gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu *gpu,
+                                  const gemmarHostBootstrap_t *bootstrap,
+                                  const gemmarConfig_t *config, struct gemmarComm **out,
+                                  struct gemmar_error *error);
+
+/* The members of a call that do not depend on the backend. */
+void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                        const struct gemmar_operands *operands, uint32_t ctas,
+                        struct gemmar_call *call);
+
+#endif
