@@ -15,16 +15,11 @@
 
 #define DRAIN_ROOM 1 /* for the mark behind all sends of a queue pair that is stopped */
 
-int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails)
+int net_comm_ends(struct gemmar_core *core, int dev, uint32_t *out_rails)
 {
-    struct net_device d;
-    int rc = net_device_get(dev, &d);
+    int rc = net_device_open_count(dev, core, out_rails);
 
-    if (rc == 0) {
-        *out_rails = (uint32_t)d.members;
-        rc = (int)core->knobs.ib_qps;
-    }
-    return rc;
+    return rc == 0 ? (int)core->knobs.ib_qps : rc;
 }
 
 static int open_words(struct net_comm *c)

@@ -237,8 +237,9 @@ void net_comm_describe(const struct net_comm *comm, struct net_wire_hello *out);
 /* Queue pairs to ready-to-send. Logged. */
 int net_comm_connect(struct net_comm *comm, const struct net_wire_hello *peer, int traffic_class);
 
-/* Local ports of a device that exists, and queue pairs that this process wants per path. */
-int net_comm_ends(const struct gemmar_core *core, int dev, uint32_t *out_rails);
+/* Open ports of a device, and as the result queue pairs that this process wants per path, or
+ * -EINVAL or -ENODEV. */
+int net_comm_ends(struct gemmar_core *core, int dev, uint32_t *out_rails);
 
 /* ---- net_report.c ---- */
 

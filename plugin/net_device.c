@@ -18,10 +18,11 @@
 static struct {
     unsigned users;
     bool probed;
-    bool kept;   /* virtual devices from before the last probe are in it, and nobody has asked */
+    bool kept;   /* more than the last probe has found is in it, and nobody has asked */
     bool merges; /* NCCL_IB_MERGE_NICS */
-    int ports, count;
+    int ports, count, found_count;
     struct net_device device[MAX_DEVICES];
+    struct net_device found[GEMMAR_MAX_DEVICES]; /* by the last probe */
 } table;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -99,25 +100,55 @@ static void join(const int *members, int count, struct net_device *out)
     }
 }
 
-/* Under the lock. Are these the ports that the table has? */
-static bool same_ports(const struct gemmar_core *core)
+/* Under the lock. The port's index, or -1. */
+static int find_port(const char *name)
 {
-    char name[sizeof(table.device[0].name)];
-
-    if (!table.probed || table.ports != (int)core->device_count) {
-        return false;
-    }
     for (int i = 0; i < table.ports; i++) {
-        port_name(&core->devices[i], name, sizeof(name));
-        if (strcmp(name, table.device[i].name) != 0) {
+        if (strcmp(name, table.device[i].name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Under the lock. Does the table have all ports that were found? */
+static bool knows_all(void)
+{
+    for (int i = 0; i < table.found_count; i++) {
+        if (find_port(table.found[i].name) < 0) {
             return false;
         }
     }
-    return true;
+    return table.probed;
 }
 
-/* Under the lock. Virtual devices stay where their ports do: an NCCL that has kept the library
- * loaded makes them once, and goes on with their indices in later communicators. */
+/* Under the lock. Begin again with the ports that were found. */
+static void take_found(void)
+{
+    memcpy(table.device, table.found, (size_t)table.found_count * sizeof(table.device[0]));
+    table.count = table.ports = table.found_count;
+}
+
+/* Under the lock. What is known of them now; the others have only gone for a while. */
+static void renew(void)
+{
+    for (int i = 0; i < table.found_count; i++) {
+        int at = find_port(table.found[i].name);
+
+        table.device[at] = table.found[i];
+        table.device[at].member[0] = at;
+    }
+    for (int i = table.ports; i < table.count; i++) {
+        struct net_device joined;
+
+        join(table.device[i].member, table.device[i].members, &joined);
+        table.device[i] = joined;
+    }
+}
+
+/* Under the lock. Indices stay where there is no new port: an NCCL that has kept the library loaded
+ * asks for ports, and makes virtual devices of them, once, and goes on with these indices in later
+ * communicators, also while a port is down. */
 static int probe(const struct gemmar_logger *log)
 {
     struct gemmar_hold hold = {.log = *log};
@@ -128,18 +159,16 @@ static int probe(const struct gemmar_logger *log)
         table.count = 0;
         return rc;
     }
-    table.count = same_ports(hold.core) ? table.count : (int)hold.core->device_count;
-    table.ports = (int)hold.core->device_count;
-    for (int i = 0; i < table.ports; i++) {
-        describe(&hold.core->devices[i], i, &table.device[i]);
+    table.found_count = (int)hold.core->device_count;
+    for (int i = 0; i < table.found_count; i++) {
+        describe(&hold.core->devices[i], i, &table.found[i]);
     }
-    for (int i = table.ports; i < table.count; i++) {
-        struct net_device joined;
-
-        join(table.device[i].member, table.device[i].members, &joined);
-        table.device[i] = joined;
+    if (knows_all()) {
+        renew();
+    } else {
+        take_found();
     }
-    table.kept = table.count > table.ports;
+    table.kept = table.count > table.found_count;
     table.merges = hold.core->knobs.ib_merge_nics != 0;
     table.probed = true;
     gemmar_core_release(&hold);
@@ -185,7 +214,9 @@ int net_device_count(void)
 int net_device_count_anew(void)
 {
     lock_table();
-    table.count = table.kept ? table.ports : table.count;
+    if (table.kept) {
+        take_found();
+    }
     table.kept = false;
     unlock_table();
     return net_device_count();
@@ -292,33 +323,63 @@ int net_device_make(const struct gemmar_net_vprops_v12 *members, const struct ge
     return 0;
 }
 
-int net_device_open_ports(int dev, struct gemmar_core *core, const struct gemmar_logger *log,
-                          struct gemmar_ib_device **out, uint32_t *out_count)
+/* The ports of `d` that are open, in member order; `missing` has the name of one that is not. */
+static uint32_t open_ports(const struct net_device *d, struct gemmar_core *core,
+                           struct gemmar_ib_device **out, struct net_device *missing)
 {
-    struct net_device wanted, port;
+    uint32_t count = 0;
 
-    if (net_device_get(dev, &wanted) != 0) {
-        gemmar_warn(log, "net: there is no device %d", dev);
-        return -EINVAL;
-    }
-    for (int i = 0; i < wanted.members; i++) {
+    for (int i = 0; i < d->members; i++) {
+        struct net_device port;
         char name[sizeof(port.name)];
         uint32_t at = 0;
 
-        (void)net_device_get(wanted.member[i], &port); /* members exist as long as the device */
+        (void)net_device_get(d->member[i], &port); /* members exist as long as the device */
         for (; at < core->device_count; at++) {
             port_name(&core->devices[at], name, sizeof(name));
             if (strcmp(name, port.name) == 0) {
                 break;
             }
         }
-        if (at == core->device_count) {
-            gemmar_warn(log, "net: device %s has gone, or its port is not active any more",
-                        port.name);
-            return -ENODEV;
+        if (at < core->device_count) {
+            out[count++] = &core->devices[at];
+        } else {
+            *missing = port;
         }
-        out[i] = &core->devices[at];
     }
-    *out_count = (uint32_t)wanted.members;
+    return count;
+}
+
+int net_device_open_count(int dev, struct gemmar_core *core, uint32_t *out_count)
+{
+    struct gemmar_ib_device *ports[GEMMAR_NET_VDEVICE_DEVICES];
+    struct net_device d, missing;
+    int rc = net_device_get(dev, &d);
+
+    *out_count = rc == 0 ? open_ports(&d, core, ports, &missing) : 0;
+    return rc == 0 && *out_count == 0 ? -ENODEV : rc;
+}
+
+int net_device_open_ports(int dev, struct gemmar_core *core, const struct gemmar_logger *log,
+                          struct gemmar_ib_device **out, uint32_t *out_count)
+{
+    struct net_device d, missing;
+
+    if (net_device_get(dev, &d) != 0) {
+        gemmar_warn(log, "net: there is no device %d", dev);
+        return -EINVAL;
+    }
+    *out_count = open_ports(&d, core, out, &missing);
+    if (*out_count == 0) {
+        gemmar_warn(log, "net: device %s has gone, or its port is not active any more", d.name);
+        return -ENODEV;
+    }
+    if (*out_count < (uint32_t)d.members) {
+        gemmar_warn(
+            log,
+            "net: device %s has gone, or its port is not active any more: what is connected "
+            "now uses %u of the %d ports of %s",
+            missing.name, *out_count, d.members, d.name);
+    }
     return 0;
 }

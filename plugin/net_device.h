@@ -36,8 +36,8 @@ void net_devices_leave(void);
 
 int net_device_count(void);
 /* The same for NCCL. It makes virtual devices once while it keeps the library loaded, so a probe
- * keeps them; it asks for the count right after an init only when it has loaded the library anew,
- * and takes all for ports: then they are forgotten. */
+ * keeps them, and ports that are not active now; it asks for the count right after an init only
+ * when it has loaded the library anew, and takes all for ports: then both are forgotten. */
 int net_device_count_anew(void);
 /* A copy in `out`; -EINVAL for an index that does not exist. */
 int net_device_get(int dev, struct net_device *out);
@@ -46,8 +46,12 @@ int net_device_texts(int dev, const char **out_name, const char **out_pci_path);
 /* Index of the device of these members, made if need be. -EINVAL with the reason logged. */
 int net_device_make(const struct gemmar_net_vprops_v12 *members, const struct gemmar_logger *log,
                     int *out_dev);
-/* The open ports of a device, in member order. -ENODEV, logged, when one is not there any more. */
+/* The open ports of a device, in member order: a virtual one may have lost some, which is logged
+ * and stays so as long as the devices are open. -ENODEV, logged, when none is there any more. */
 int net_device_open_ports(int dev, struct gemmar_core *core, const struct gemmar_logger *log,
                           struct gemmar_ib_device **out, uint32_t *out_count);
+
+/* How many these are, with nothing logged. -EINVAL: no such device; -ENODEV: none. */
+int net_device_open_count(int dev, struct gemmar_core *core, uint32_t *out_count);
 
 #endif

@@ -40,6 +40,7 @@ const struct contract_case contract_cases[] = {
     {"wrap24", case_wrap24, BOTH, 1, 6, "no such setting"},
     {"wrap31", case_wrap31, BOTH, 1, 6, "no such setting"},
     {"wrap32", case_wrap32, BOTH, 1, 6, "no such setting"},
+    {"absent-port", case_absent_port, TWO, 0, 9, "sets up every port of a virtual NIC"},
     {"disturbed", case_disturbed, TWO, 0, 9, "does not survive a lost port by default"},
     {"disturbed-uneven", case_disturbed_uneven, TWO, 0, 9, "does not survive a lost port by default"},
     {"flush-error", case_flush_error, TWO, 0, 9, "does not survive a lost port by default"},

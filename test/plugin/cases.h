@@ -52,6 +52,7 @@ void case_load(struct world *w);
 void case_init(struct world *w);
 void case_virtual_again(struct world *w);
 void case_no_device(struct world *w);
+void case_absent_port(struct world *w);
 void case_disturbed(struct world *w);
 void case_disturbed_uneven(struct world *w);
 void case_idle_receiver(struct world *w);
