@@ -156,12 +156,13 @@ static uint64_t look(const struct test *t, uint64_t count, uint64_t begin, uint6
 static uint64_t verify(const struct test *t, int variant, uint64_t count)
 {
     uint64_t results = count * (t->results ? (uint64_t)ranks : 1), wrong = 0;
-    uint64_t part = results < CHECK ? results : CHECK;
+    uint64_t head = results < CHECK ? results : CHECK;
+    uint64_t tail = results - head < CHECK ? results - head : CHECK;
     MUST(cu.fill(to, 0xff, results * FLOAT)); // not a number
     MUST(cu.wait(NULL));                      // the fill; our stream would not wait for it
     t->issue(comms[variant], count);
     MUST(cu.wait(stream));
-    wrong += look(t, count, 0, part) + look(t, count, results - part, part);
+    wrong += look(t, count, 0, head) + look(t, count, results - tail, tail);
     all->wrong[rank] = wrong;
     meet();
     wrong = 0;
