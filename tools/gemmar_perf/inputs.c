@@ -9,19 +9,12 @@
 #include <string.h>
 
 #include "kernels/dtype.h"
+#include "tools/gemmar_perf/draws.h"
 #include "tools/gemmar_perf/npy.h"
-
-/* What a draw is for. */
-enum { OF_A_COLUMN = 1, OF_A_SIGN = 2, OF_B = 3, OF_A_NORMAL = 4, OF_B_NORMAL = 5 };
 
 uint64_t gemmar_perf_mix(uint64_t a, uint64_t b)
 {
-    /* The finaliser of SplitMix64 over both numbers. */
-    uint64_t x = a * UINT64_C(0x9e3779b97f4a7c15) ^ (b + UINT64_C(0x632be59bd9b4e019));
-
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
+    return gemmar_perf_draw(a, b);
 }
 
 static uint32_t type_of(gemmarDataType_t dtype)
@@ -41,58 +34,49 @@ void gemmar_perf_store(gemmarDataType_t dtype, void *base, int64_t i, float x)
     gemmar_store_element(type_of(dtype), base, i, x);
 }
 
-/* The stream of draws of one rank, call and use. */
-static uint64_t stream(const struct gemmar_perf_inputs *in, uint32_t rank, int use)
+static uint64_t key_of(const struct gemmar_perf_inputs *in, uint32_t rank, enum gemmar_perf_use use)
 {
-    return gemmar_perf_mix(gemmar_perf_mix(in->seed, in->call),
-                           (uint64_t)rank << 8 | (uint64_t)use);
+    return gemmar_perf_draw_key(in->seed, in->call, rank, use);
+}
+
+uint32_t gemmar_perf_exact_limit(gemmarDataType_t dtype)
+{
+    return dtype == gemmarBfloat16 ? 256 : dtype == gemmarFloat16 ? 2048 : GEMMAR_PERF_EXACT_MOST;
+}
+
+float gemmar_perf_b_scale(const struct gemmar_perf_inputs *in)
+{
+    return in->k > 0 ? 1.0f / sqrtf((float)in->k) : 1.0f;
 }
 
 void gemmar_perf_exact_a_row(const struct gemmar_perf_inputs *in, uint32_t rank, int64_t row,
                              struct gemmar_perf_sparse_row *out_row)
 {
-    uint32_t limit = in->dtype == gemmarBfloat16  ? 256
-                     : in->dtype == gemmarFloat16 ? 2048
-                                                  : GEMMAR_PERF_EXACT_MOST;
-    int64_t most = limit / in->ranks != 0 ? limit / in->ranks : rank < limit;
-    int64_t count = in->k < most ? in->k : most;
-    uint64_t columns = gemmar_perf_mix(stream(in, rank, OF_A_COLUMN), (uint64_t)row);
-    uint64_t signs = gemmar_perf_mix(stream(in, rank, OF_A_SIGN), (uint64_t)row);
+    int64_t count =
+        gemmar_perf_exact_count(gemmar_perf_exact_limit(in->dtype), in->ranks, rank, in->k);
+    uint64_t columns = gemmar_perf_mix(key_of(in, rank, GEMMAR_PERF_OF_A_COLUMN), (uint64_t)row);
+    uint64_t signs = gemmar_perf_mix(key_of(in, rank, GEMMAR_PERF_OF_A_SIGN), (uint64_t)row);
 
     out_row->count = (uint32_t)count;
     for (int64_t i = 0; i < count; i++) {
-        /* one entry in each of `count` equal parts of the row: no column twice */
-        int64_t low = i * in->k / count, high = (i + 1) * in->k / count;
-        uint64_t draw = gemmar_perf_mix(columns, (uint64_t)i);
-
-        out_row->column[i] = low + (int64_t)(draw % (uint64_t)(high - low));
-        out_row->sign[i] = gemmar_perf_mix(signs, (uint64_t)i) & 1 ? 1 : -1;
+        out_row->column[i] = gemmar_perf_exact_column(columns, i, count, in->k);
+        out_row->sign[i] = (int8_t)gemmar_perf_exact_sign(signs, i);
     }
 }
 
 void gemmar_perf_exact_b_row(const struct gemmar_perf_inputs *in, uint32_t rank, int64_t row,
                              int8_t *signs)
 {
-    uint64_t of_row = gemmar_perf_mix(stream(in, rank, OF_B), (uint64_t)row);
+    uint64_t of_row = gemmar_perf_mix(key_of(in, rank, GEMMAR_PERF_OF_B), (uint64_t)row);
 
     for (int64_t j = 0; j < in->n; j += 64) {
-        uint64_t bits = gemmar_perf_mix(of_row, (uint64_t)j);
+        uint64_t bits = gemmar_perf_exact_signs(of_row, j);
         int64_t end = in->n - j < 64 ? in->n - j : 64;
 
         for (int64_t i = 0; i < end; i++) {
             signs[j + i] = (int8_t)((bits >> i & 1) * 2) - 1;
         }
     }
-}
-
-/* Four 16-bit uniform numbers added: mean 0, deviation 1, tails cut at 3.5. */
-static float normal(uint64_t of_row, int64_t i)
-{
-    uint64_t x = gemmar_perf_mix(of_row, (uint64_t)i);
-    int32_t sum = (int32_t)(x & 0xffff) + (int32_t)(x >> 16 & 0xffff) +
-                  (int32_t)(x >> 32 & 0xffff) + (int32_t)(x >> 48);
-
-    return (float)(sum - 131070) * (1.0f / 37837.0f);
 }
 
 static void fill_exact(const struct gemmar_perf_inputs *in, uint32_t rank, void *a, void *b,
@@ -114,20 +98,20 @@ static void fill_exact(const struct gemmar_perf_inputs *in, uint32_t rank, void 
 
 static void fill_normal_a(const struct gemmar_perf_inputs *in, uint32_t rank, void *a)
 {
-    uint64_t key = stream(in, rank, OF_A_NORMAL);
+    uint64_t key = key_of(in, rank, GEMMAR_PERF_OF_A_NORMAL);
 
     for (int64_t i = 0; i < in->m * in->k; i++) {
-        gemmar_perf_store(in->dtype, a, i, normal(key, i));
+        gemmar_perf_store(in->dtype, a, i, gemmar_perf_draw_normal(key, i));
     }
 }
 
 static void fill_normal_b(const struct gemmar_perf_inputs *in, uint32_t rank, void *b)
 {
-    uint64_t key = stream(in, rank, OF_B_NORMAL);
-    float scale = in->k > 0 ? 1.0f / sqrtf((float)in->k) : 1.0f;
+    uint64_t key = key_of(in, rank, GEMMAR_PERF_OF_B_NORMAL);
+    float scale = gemmar_perf_b_scale(in);
 
     for (int64_t i = 0; i < in->k * in->n; i++) {
-        gemmar_perf_store(in->dtype, b, i, scale * normal(key, i));
+        gemmar_perf_store(in->dtype, b, i, scale * gemmar_perf_draw_normal(key, i));
     }
 }
 

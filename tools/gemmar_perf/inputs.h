@@ -53,6 +53,11 @@ int gemmar_perf_inputs_fill(const struct gemmar_perf_inputs *in, uint32_t rank, 
 float gemmar_perf_load(gemmarDataType_t dtype, const void *base, int64_t i);
 void gemmar_perf_store(gemmarDataType_t dtype, void *base, int64_t i, float x);
 
+/* GEMMAR_PERF_EXACT: most entries of one row of A of all ranks together. */
+uint32_t gemmar_perf_exact_limit(gemmarDataType_t dtype);
+/* GEMMAR_PERF_NORMAL: deviation of B. */
+float gemmar_perf_b_scale(const struct gemmar_perf_inputs *in);
+
 /* A hash of two numbers: every random draw of the tool. */
 uint64_t gemmar_perf_mix(uint64_t a, uint64_t b);
 
