@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/gemmar_perf/draws.h"
+
 /* One unsigned number with its suffix at *at, which moves behind it. */
 static bool take_number(const char **at, int64_t *out_value)
 {
@@ -183,6 +185,35 @@ int gemmar_perf_shapes_span(const struct gemmar_perf_sizes *m, const struct gemm
                                 k->value[l]); /* fits, see above */
             }
         }
+    }
+    return 0;
+}
+
+/* One size: small, next to a multiple of 64, or any. */
+static int64_t ragged(uint64_t draw, uint32_t largest)
+{
+    uint64_t value = draw >> 8;
+
+    switch (draw & 3) {
+    case 0: value = 1 + value % 130; break;
+    case 1: value = (1 + value % (largest / 64 + 1)) * 64 + value / 65537 % 3 - 1; break;
+    default: value = 1 + value % largest; break;
+    }
+    return (int64_t)(value < largest ? value : largest);
+}
+
+int gemmar_perf_shapes_random(uint64_t seed, uint32_t count, uint32_t largest,
+                              struct gemmar_perf_shapes *shapes, char *why, size_t why_bytes)
+{
+    if (count > GEMMAR_PERF_MAX_SHAPES - shapes->count) {
+        return too_many(why, why_bytes);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t of_shape = gemmar_perf_draw(seed, i);
+
+        (void)add_shape(shapes, ragged(gemmar_perf_draw(of_shape, 0), largest),
+                        ragged(gemmar_perf_draw(of_shape, 1), largest),
+                        ragged(gemmar_perf_draw(of_shape, 2), largest)); /* fits, see above */
     }
     return 0;
 }

@@ -42,4 +42,9 @@ int gemmar_perf_shapes_span(const struct gemmar_perf_sizes *m, const struct gemm
                             const struct gemmar_perf_sizes *k, struct gemmar_perf_shapes *shapes,
                             char *why, size_t why_bytes);
 
+/* Append `count` ragged shapes with sizes from 1 to `largest`, a function of the seed: small ones,
+ * any, and those next to a multiple of 64. Returns as above. */
+int gemmar_perf_shapes_random(uint64_t seed, uint32_t count, uint32_t largest,
+                              struct gemmar_perf_shapes *shapes, char *why, size_t why_bytes);
+
 #endif
