@@ -8,6 +8,7 @@
 
 #include "tools/gemmar_perf/device.h"
 #include "tools/gemmar_perf/fifo.h"
+#include "tools/gemmar_perf/gpu/run.h"
 #include "tools/gemmar_perf/launch.h"
 #include "tools/gemmar_perf/measure.h"
 #include "tools/gemmar_perf/mix.h"
@@ -23,12 +24,12 @@ static void print_head(const struct gemmar_perf_session *s)
     const struct gemmar_perf_options *o = s->o;
     char device[1024] = "none: one node";
 
-    if (s->nodes > 1) {
+    if (s->nodes > 1 && s->gpu == NULL) {
         gemmar_perf_device_describe(device, sizeof(device));
     }
     (void)printf("# gemmar_perf %s, libgemmar %s\n", gemmar_build_id, gemmarGetBuildId());
-    (void)printf("# %u nodes x %u ranks, device cpu, verbs %s\n", s->nodes, s->ranks_per_node,
-                 device);
+    (void)printf("# %u nodes x %u ranks, device %s, verbs %s\n", s->nodes, s->ranks_per_node,
+                 s->o->cuda ? "cuda" : "cpu", device);
     (void)printf("# %s\n", s->machine);
     (void)printf("# dtype %s layout %s algo %s signal %s seed %llu skew %u us\n",
                  gemmar_perf_dtype_name(o->dtype), o->trans_b ? "nt" : "nn",
@@ -82,14 +83,19 @@ static int run_rank(const struct gemmar_perf_options *o, const struct gemmar_per
     if (place->ranks > 1 || place->launcher != NULL) {
         gemmar_perf_say_rank(place->rank);
     }
-    status = gemmar_perf_session_open(&s, o, place, argv);
+    status = gemmar_perf_session_open(&s, o, place, argv,
+                                      o->cuda ? gemmar_perf_gpu_make : gemmar_perf_make_host);
     if (status == 0 && s.rank == 0) {
         print_head(&s);
     }
     if (status == 0) {
-        status = o->mix != 0 ? gemmar_perf_mixed_calls(&s) : run_shapes(&s);
+        status = o->cuda       ? gemmar_perf_gpu_run(&s)
+                 : o->mix != 0 ? gemmar_perf_mixed_calls(&s)
+                               : run_shapes(&s);
     }
+    gemmar_perf_gpu_finish(&s, status);
     closed = gemmar_perf_session_close(&s);
+    gemmar_perf_gpu_close(&s, status);
     if (status != 0 || closed != 0) {
         return status != 0 ? status : closed;
     }

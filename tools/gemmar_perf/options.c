@@ -16,11 +16,17 @@ static const char usage[] =
     "Measure and check gemmar_fused(): C = sum over the ranks of A * B, fused with its "
     "all-reduce.\n"
     "\n"
-    "  --device cpu            where calls run (cpu)\n"
+    "  --device cpu|cuda       where calls run (cpu)\n"
+    "  --gpus LIST             GPUs that the ranks take in turn (all; rank % count)\n"
+    "  --graph                 on GPUs: capture a call once and replay it\n"
+    "  --output registered|plain   on GPUs: C of gemmarMemAlloc, or of cudaMalloc (registered)\n"
+    "  --baseline              on GPUs: cuBLASLt and ncclAllReduce in the same run, and the "
+    "bounds\n"
     "  --nodes N               nodes to start (1)\n"
     "  --ranks-per-node G      ranks on each (1)\n"
     "  -m, -n, -k LIST         sizes: 1,2,3  2048:32768:x2  1:10:+3  (1024; K is per rank)\n"
     "  --shapes LIST           explicit shapes: 1x1x1,128x256x64\n"
+    "  --random COUNT          random ragged shapes up to --largest (4096), from --seed\n"
     "  --model NAME[:LAYER]    N and K of a known model's layers, K split over --tp; list: show\n"
     "  --tp T                  tensor-parallel size of --model (all ranks)\n"
     "  --dtype bf16|fp16|fp32  element type (bf16)\n"
@@ -29,6 +35,7 @@ static const char usage[] =
     "  --signal stamp|imm      how arrivals are told (stamp)\n"
     "  --iters I --warmup W    timed and untimed calls of a shape (20, 5)\n"
     "  --check                 compare every element, and the bits of all ranks\n"
+    "  --check-rows R          on GPUs: rows that each rank looks at (by the size)\n"
     "  --mix CALLS             CALLS calls of shapes drawn from the list, each with new inputs,\n"
     "                          mixed with empty and refused calls; all checked\n"
     "  --skew US               random delay of up to US microseconds per rank and call\n"
@@ -47,6 +54,13 @@ static const char usage[] =
 
 enum {
     OPT_DEVICE = 256,
+    OPT_GPUS,
+    OPT_GRAPH,
+    OPT_OUTPUT,
+    OPT_BASELINE,
+    OPT_CHECK_ROWS,
+    OPT_RANDOM,
+    OPT_LARGEST,
     OPT_NODES,
     OPT_RANKS,
     OPT_SHAPES,
@@ -82,6 +96,13 @@ enum {
 
 static const struct option table[] = {
     {"device", required_argument, NULL, OPT_DEVICE},
+    {"gpus", required_argument, NULL, OPT_GPUS},
+    {"graph", no_argument, NULL, OPT_GRAPH},
+    {"output", required_argument, NULL, OPT_OUTPUT},
+    {"baseline", no_argument, NULL, OPT_BASELINE},
+    {"check-rows", required_argument, NULL, OPT_CHECK_ROWS},
+    {"random", required_argument, NULL, OPT_RANDOM},
+    {"largest", required_argument, NULL, OPT_LARGEST},
     {"nodes", required_argument, NULL, OPT_NODES},
     {"ranks-per-node", required_argument, NULL, OPT_RANKS},
     {"shapes", required_argument, NULL, OPT_SHAPES},
@@ -124,6 +145,7 @@ struct parser {
     const char *model;
     const char *shapes;
     uint32_t tp;
+    uint32_t random, largest;
     const char *name; /* of the option at hand, with its dashes */
     char name_text[32];
     char *why;
@@ -136,7 +158,8 @@ static const char *const algo_words[] = {"auto", "direct", "two-shot", NULL};
 static const char *const layout_words[] = {"nn", "nt", NULL};
 static const char *const signal_words[] = {"stamp", "imm", NULL};
 static const char *const hca_words[] = {"auto", "soft", "real", NULL};
-static const char *const device_words[] = {"cpu", NULL};
+static const char *const device_words[] = {"cpu", "cuda", NULL};
+static const char *const output_words[] = {"registered", "plain", NULL};
 static const char *const facts_words[] = {"same", "vary", NULL};
 
 const char *gemmar_perf_dtype_name(gemmarDataType_t dtype)
@@ -219,6 +242,29 @@ static int take_sizes(struct parser *p, const char *text, struct gemmar_perf_siz
     return rc;
 }
 
+static int take_gpus(struct parser *p, const char *text)
+{
+    struct gemmar_perf_sizes list = {.count = 0};
+
+    if (take_sizes(p, text, &list) != 0) {
+        return -EINVAL;
+    }
+    if (list.count > GEMMAR_PERF_MAX_GPUS) {
+        (void)snprintf(p->why, p->why_bytes, "%s %s: %d GPUs at most", p->name, text,
+                       GEMMAR_PERF_MAX_GPUS);
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        if (list.value[i] > INT32_MAX) {
+            (void)snprintf(p->why, p->why_bytes, "%s %s: no number of a GPU", p->name, text);
+            return -EINVAL;
+        }
+        p->o->gpus[i] = (uint32_t)list.value[i];
+    }
+    p->o->gpu_count = (uint32_t)list.count;
+    return 0;
+}
+
 static int take_timeout(struct parser *p, const char *text)
 {
     char *end;
@@ -239,7 +285,14 @@ static int take_choice(struct parser *p, int option, const char *text)
     int i = 0, rc;
 
     switch (option) {
-    case OPT_DEVICE: return take_word(p, text, device_words, &i);
+    case OPT_DEVICE:
+        rc = take_word(p, text, device_words, &i);
+        o->cuda = i == 1;
+        return rc;
+    case OPT_OUTPUT:
+        rc = take_word(p, text, output_words, &i);
+        o->plain = i == 1;
+        return rc;
     case OPT_DTYPE:
         rc = take_word(p, text, dtype_words, &i);
         o->dtype = dtype_values[i];
@@ -274,6 +327,9 @@ static int take_number(struct parser *p, int option, const char *text)
     switch (option) {
     case OPT_NODES: return take_u32(p, text, 1, 256, &o->nodes);
     case OPT_RANKS: return take_u32(p, text, 1, 16, &o->ranks_per_node);
+    case OPT_CHECK_ROWS: return take_u32(p, text, 1, UINT32_MAX, &o->check_rows);
+    case OPT_RANDOM: return take_u32(p, text, 1, GEMMAR_PERF_MAX_SHAPES, &p->random);
+    case OPT_LARGEST: return take_u32(p, text, 1, 1u << 20, &p->largest);
     case OPT_TP: return take_u32(p, text, 1, 4096, &p->tp);
     case OPT_ITERS: return take_u32(p, text, 0, 1000000, &o->iters);
     case OPT_WARMUP: return take_u32(p, text, 0, 1000000, &o->warmup);
@@ -300,6 +356,9 @@ static int take_option(struct parser *p, int option, const char *text)
     case OPT_SHAPES: p->shapes = text; return 0;
     case OPT_MODEL: p->model = text; return 0;
     case OPT_CHECK: o->check = true; return 0;
+    case OPT_GRAPH: o->graph = true; return 0;
+    case OPT_BASELINE: o->baseline = true; return 0;
+    case OPT_GPUS: return take_gpus(p, text);
     case OPT_INPUT_A: o->input_a = text; return 0;
     case OPT_INPUT_B: o->input_b = text; return 0;
     case OPT_TIMEOUT: return take_timeout(p, text);
@@ -308,6 +367,7 @@ static int take_option(struct parser *p, int option, const char *text)
     case OPT_JSON: o->json = text; return 0;
     case OPT_VERBOSE: o->verbose = true; return 0;
     case OPT_DEVICE:
+    case OPT_OUTPUT:
     case OPT_DTYPE:
     case OPT_LAYOUT:
     case OPT_ALGO:
@@ -373,7 +433,11 @@ static int span_shapes(struct parser *p)
                                        p->tp != 0 ? p->tp : o->nodes * o->ranks_per_node,
                                        &o->shapes, p->why, p->why_bytes);
     }
-    if (p->shapes != NULL && !sizes) {
+    if (p->random != 0 && gemmar_perf_shapes_random(o->seed, p->random, p->largest, &o->shapes,
+                                                    p->why, p->why_bytes) != 0) {
+        return -EINVAL;
+    }
+    if ((p->shapes != NULL || p->random != 0) && !sizes) {
         return 0;
     }
     return gemmar_perf_shapes_span(
@@ -381,10 +445,40 @@ static int span_shapes(struct parser *p)
         p->k.count != 0 ? &p->k : &standard, &o->shapes, p->why, p->why_bytes);
 }
 
+/* Which options go with which device. */
+static int check_device(struct parser *p)
+{
+    const struct gemmar_perf_options *o = p->o;
+    const char *alone = o->graph             ? "--graph"
+                        : o->baseline        ? "--baseline"
+                        : o->plain           ? "--output plain"
+                        : o->gpu_count != 0  ? "--gpus"
+                        : o->check_rows != 0 ? "--check-rows"
+                                             : NULL;
+
+    if (!o->cuda && alone != NULL) {
+        (void)snprintf(p->why, p->why_bytes, "%s needs --device cuda", alone);
+        return -EINVAL;
+    }
+    if (o->cuda && o->dtype == gemmarFloat32) {
+        (void)snprintf(p->why, p->why_bytes, "--dtype fp32 is for --device cpu");
+        return -EINVAL;
+    }
+    if (o->cuda && (o->input_a != NULL || o->input_b != NULL)) {
+        (void)snprintf(p->why, p->why_bytes, "--input-%c is for --device cpu",
+                       o->input_a != NULL ? 'a' : 'b');
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_together(struct parser *p)
 {
     struct gemmar_perf_options *o = p->o;
 
+    if (check_device(p) != 0) {
+        return -EINVAL;
+    }
     if (o->mix != 0 && (o->input_a != NULL || o->input_b != NULL)) {
         (void)snprintf(p->why, p->why_bytes,
                        "--mix makes new inputs for every call: drop --input-%c",
@@ -472,6 +566,6 @@ enum gemmar_perf_parse gemmar_perf_options_parse(int argc, char **argv,
         .ranks_per_node = 1,
         .runs = 1,
     };
-    p = (struct parser){.o = out_options, .why = why, .why_bytes = why_bytes};
+    p = (struct parser){.o = out_options, .largest = 4096, .why = why, .why_bytes = why_bytes};
     return parse(&p, argc, argv);
 }

@@ -11,6 +11,8 @@
 
 #include "tools/gemmar_perf/shapes.h"
 
+#define GEMMAR_PERF_MAX_GPUS 16
+
 enum gemmar_perf_hca {
     GEMMAR_PERF_HCA_AUTO, /* whatever libibverbs finds */
     GEMMAR_PERF_HCA_SOFT, /* softhca on a private fabric */
@@ -24,6 +26,11 @@ struct gemmar_perf_options {
     gemmarAlgo_t algo;
     bool trans_b; /* layout nt */
     bool check;
+    bool cuda;           /* run on GPUs */
+    bool graph;          /* GPU: calls are captured once and replayed */
+    bool baseline;       /* GPU: time cuBLASLt and ncclAllReduce beside, and the bounds */
+    bool plain;          /* GPU: C is memory of cudaMalloc, not a registered buffer */
+    uint32_t check_rows; /* GPU: rows that a rank looks at in a check; 0: by the size */
     uint32_t iters, warmup;
     uint32_t mix;        /* calls of mixed shapes with changing inputs; 0: the table of shapes */
     uint32_t skew_us;    /* longest random delay before a call */
@@ -33,6 +40,7 @@ struct gemmar_perf_options {
     /* Of this rank. */
     uint32_t nodes, ranks_per_node;
     uint32_t runs;
+    uint32_t gpus[GEMMAR_PERF_MAX_GPUS], gpu_count; /* that ranks take in turn; 0: all */
     uint32_t ctas, stages;
     bool vary_facts; /* other ctas and stages on every rank */
     bool imm;

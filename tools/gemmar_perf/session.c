@@ -29,7 +29,10 @@ static void hash_options(const struct gemmar_perf_options *o, uint64_t *out)
     out[DIFFERENT_TYPE] = gemmar_perf_checksum((uint64_t)o->dtype << 1 | o->trans_b, zero, 0);
     out[DIFFERENT_ALGO] = gemmar_perf_checksum((uint64_t)o->algo << 1 | o->imm, zero, 0);
     out[DIFFERENT_CALLS] = gemmar_perf_mix(
-        gemmar_perf_mix(o->iters, o->warmup),
+        gemmar_perf_mix(gemmar_perf_mix(o->iters, o->warmup),
+                        gemmar_perf_mix(o->check_rows, (uint64_t)o->cuda << 3 |
+                                                           (uint64_t)o->graph << 2 |
+                                                           (uint64_t)o->baseline << 1 | o->plain)),
         gemmar_perf_mix(o->mix, gemmar_perf_mix(o->seed, (uint64_t)o->check << 1 |
                                                              (o->input_a || o->input_b))));
     out[DIFFERENT_TILES] = gemmar_perf_mix(gemmar_perf_mix(o->tile_m, o->tile_n), o->chunk);
@@ -80,7 +83,7 @@ static int gather_for_library(void *context, const void *mine, void *all, size_t
 }
 
 /* The library's sentence, and what a person can do about it. */
-static void say_error(struct gemmar_perf_session *s, const char *doing, gemmarResult_t result)
+void gemmar_perf_say_error(struct gemmar_perf_session *s, const char *doing, gemmarResult_t result)
 {
     const char *text = gemmarGetLastError(s->comm);
     bool hint = result == gemmarSystemError && strstr(text, "verbs device") != NULL &&
@@ -94,18 +97,10 @@ static void say_error(struct gemmar_perf_session *s, const char *doing, gemmarRe
                     hint ? " (no NIC? --hca soft runs on softhca, a software HCA)" : "");
 }
 
-static int make_communicator(struct gemmar_perf_session *s)
+static gemmarConfig_t settings_of(const struct gemmar_perf_session *s)
 {
     const struct gemmar_perf_options *o = s->o;
-    gemmarHostBootstrap_t bootstrap = {
-        .size = sizeof(bootstrap),
-        .rank = (int)s->rank,
-        .nranks = (int)s->ranks,
-        .allGather = gather_for_library,
-        .context = s,
-    };
     gemmarConfig_t config = GEMMAR_CONFIG_INITIALIZER;
-    gemmarResult_t result;
 
     config.algo = o->algo;
     config.tile_m = o->tile_m;
@@ -115,11 +110,23 @@ static int make_communicator(struct gemmar_perf_session *s)
     config.stages = o->vary_facts ? 1 + (s->rank * 5 + 2) % 7 : o->stages;
     config.timeoutMs = o->timeout_ms;
     config.log = gemmar_perf_library_log;
-    s->config = config;
-    result = gemmarCommCreateHost(&s->comm, &bootstrap, &config);
+    return config;
+}
+
+int gemmar_perf_make_host(struct gemmar_perf_session *s)
+{
+    gemmarHostBootstrap_t bootstrap = {
+        .size = sizeof(bootstrap),
+        .rank = (int)s->rank,
+        .nranks = (int)s->ranks,
+        .allGather = gather_for_library,
+        .context = s,
+    };
+    gemmarResult_t result = gemmarCommCreateHost(&s->comm, &bootstrap, &s->config);
+
     if (result != gemmarSuccess) {
         s->comm = NULL;
-        say_error(s, "cannot make the communicator", result);
+        gemmar_perf_say_error(s, "cannot make the communicator", result);
         return 1;
     }
     return 0;
@@ -138,7 +145,7 @@ static int learn_layout(struct gemmar_perf_session *s)
     }
     result = gemmarCommGetInfo(s->comm, &info);
     if (result != gemmarSuccess) {
-        say_error(s, "cannot read the communicator's layout", result);
+        gemmar_perf_say_error(s, "cannot read the communicator's layout", result);
         return 1;
     }
     s->nodes = (uint32_t)info.nodes;
@@ -170,7 +177,8 @@ static int open_json(struct gemmar_perf_session *s)
 }
 
 int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_perf_options *o,
-                             const struct gemmar_perf_place *place, char **argv)
+                             const struct gemmar_perf_place *place, char **argv,
+                             gemmar_perf_make make)
 {
     char why[GEMMAR_PERF_WHY_BYTES];
     int status;
@@ -179,6 +187,7 @@ int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_
     s->o = o;
     s->rank = place->rank;
     s->ranks = place->ranks;
+    s->config = settings_of(s);
     gemmar_perf_machine(s->machine, sizeof(s->machine));
     gemmar_perf_command(argv, s->command, sizeof(s->command));
     gemmar_perf_library_log_verbose(o->verbose);
@@ -195,7 +204,7 @@ int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_
         status = gemmar_perf_device_prepare(o, s->rank);
     }
     if (status == 0) {
-        status = make_communicator(s);
+        status = make(s);
     }
     if (status == 0) {
         status = gemmar_perf_device_accept(o, s->ranks);
@@ -304,13 +313,19 @@ int gemmar_perf_fill(struct gemmar_perf_session *s, const struct gemmar_perf_inp
     return rc;
 }
 
-static void delay(struct gemmar_perf_session *s)
+uint64_t gemmar_perf_next_delay(struct gemmar_perf_session *s)
 {
     uint64_t draw = gemmar_perf_mix(gemmar_perf_mix(s->o->seed, 77), s->calls << 16 | s->rank);
-    uint64_t us = s->o->skew_us != 0 ? draw % (s->o->skew_us + UINT64_C(1)) : 0;
-    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
 
     s->calls++;
+    return s->o->skew_us != 0 ? draw % (s->o->skew_us + UINT64_C(1)) : 0;
+}
+
+static void delay(struct gemmar_perf_session *s)
+{
+    uint64_t us = gemmar_perf_next_delay(s);
+    struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
+
     if (us != 0) {
         (void)nanosleep(&t, NULL); /* cut short by a signal: a shorter delay */
     }
@@ -341,7 +356,7 @@ gemmarResult_t gemmar_perf_call(struct gemmar_perf_session *s, const struct gemm
                  : gemmar_fused(b->a, b->b, b->c, in->m, in->n, in->k, in->dtype, s->comm, NULL);
     *out_us = (gemmar_perf_seconds() - start) * 1e6;
     if (result != gemmarSuccess) {
-        say_error(s, "gemmar_fused", result);
+        gemmar_perf_say_error(s, "gemmar_fused", result);
     }
     return result;
 }

@@ -17,6 +17,8 @@
 
 #define GEMMAR_PERF_WHY_BYTES 1024
 
+struct gemmar_perf_gpu;
+
 struct gemmar_perf_session {
     const struct gemmar_perf_options *o;
     uint32_t rank, ranks;
@@ -24,14 +26,15 @@ struct gemmar_perf_session {
     gemmarComm_t comm;
     gemmarConfig_t config;
     uint32_t nodes, ranks_per_node;
-    uint32_t *node_of_rank; /* [ranks] */
-    uint64_t calls;         /* made, for the random delays */
-    uint64_t results;       /* checked */
-    uint64_t checksum;      /* of all checked results, in order */
-    uint64_t wrong;         /* all shapes, all ranks */
-    uint64_t workspace;     /* the largest that a shape so far asked for */
-    bool failed;            /* something else than a wrong element was found, and said */
-    FILE *json;             /* rank 0 */
+    uint32_t *node_of_rank;      /* [ranks] */
+    uint64_t calls;              /* made, for the random delays */
+    uint64_t results;            /* checked */
+    uint64_t checksum;           /* of all checked results, in order */
+    uint64_t wrong;              /* all shapes, all ranks */
+    uint64_t workspace;          /* the largest that a shape so far asked for */
+    bool failed;                 /* something else than a wrong element was found, and said */
+    struct gemmar_perf_gpu *gpu; /* --device cuda, else NULL */
+    FILE *json;                  /* rank 0 */
     char machine[256];
     char command[4096];
 };
@@ -42,10 +45,16 @@ struct gemmar_perf_buffers {
     size_t c_bytes; /* guard bytes follow */
 };
 
+/* Makes s->comm of s->config. 0, or the exit status after a sentence. */
+typedef int (*gemmar_perf_make)(struct gemmar_perf_session *s);
+/* On the CPU: its ranks find each other through the session. */
+int gemmar_perf_make_host(struct gemmar_perf_session *s);
+
 /* Meet the others, compare the options, make the communicator. 0, or the exit status of the
  * process, after a sentence. */
 int gemmar_perf_session_open(struct gemmar_perf_session *s, const struct gemmar_perf_options *o,
-                             const struct gemmar_perf_place *place, char **argv);
+                             const struct gemmar_perf_place *place, char **argv,
+                             gemmar_perf_make make);
 /* Destroy the communicator and leave the others; accepts a half-open session. 0 or the status. */
 int gemmar_perf_session_close(struct gemmar_perf_session *s);
 
@@ -70,6 +79,12 @@ gemmarResult_t gemmar_perf_call(struct gemmar_perf_session *s, const struct gemm
 int gemmar_perf_verify(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
                        const struct gemmar_perf_buffers *b, bool all,
                        struct gemmar_perf_verdict *verdict);
+
+/* Say what failed, with the library's sentence. */
+void gemmar_perf_say_error(struct gemmar_perf_session *s, const char *doing, gemmarResult_t result);
+
+/* The random delay before the next call of this rank, in microseconds. */
+uint64_t gemmar_perf_next_delay(struct gemmar_perf_session *s);
 
 /* gemmar_perf_meet_gather(), with a sentence on failure. 0 or the exit status. */
 int gemmar_perf_gather(struct gemmar_perf_session *s, const void *mine, void *all, size_t bytes);

@@ -64,6 +64,9 @@ expect 'a failed call is named' 1 'rank 1: gemmar_fused: .*call 2 was asked to f
 expect 'a killed rank is named, the rest ends' 1 'rank 1 was ended by signal 9' \
     env FAKE_GEMMAR=die "$perf" --ranks-per-node 4 --check --shapes 8x8x8 --timeout 2 "${quick[@]}"
 
+expect 'a build without CUDA says so' 1 'built without CUDA, cuBLASLt and NCCL' \
+    "$perf" --device cuda --ranks-per-node 2
+once 'a build without CUDA says so'
 expect 'unknown flag' 2 "unknown option '--frob'" "$perf" --frob
 once 'unknown flag'
 expect 'negative size' 2 "'-4' is not a list of sizes" "$perf" --ranks-per-node 2 -m -4

@@ -63,6 +63,32 @@ START_TEST(a_model_at_its_tensor_parallel_size)
 }
 END_TEST
 
+START_TEST(calls_on_gpus)
+{
+    ck_assert_int_eq(parse("--device cuda --gpus 3,1 --graph --baseline --output plain "
+                           "--check-rows 64 -m 5"),
+                     GEMMAR_PERF_PARSE_RUN);
+    ck_assert(options.cuda && options.graph && options.baseline && options.plain);
+    ck_assert_uint_eq(options.check_rows, 64);
+    ck_assert_uint_eq(options.gpu_count, 2);
+    ck_assert_uint_eq(options.gpus[0], 3);
+    ck_assert_uint_eq(options.gpus[1], 1);
+    ck_assert_int_eq(parse("--device cpu"), GEMMAR_PERF_PARSE_RUN);
+    ck_assert(!options.cuda && options.gpu_count == 0);
+}
+END_TEST
+
+START_TEST(random_shapes_come_beside_those_that_are_named)
+{
+    ck_assert_int_eq(parse("--random 20 --largest 99 --seed 5"), GEMMAR_PERF_PARSE_RUN);
+    ck_assert_uint_eq(options.shapes.count, 20);
+    ck_assert_int_eq(parse("--random 20 --shapes 1x2x3"), GEMMAR_PERF_PARSE_RUN);
+    ck_assert_uint_eq(options.shapes.count, 21);
+    ck_assert_int_eq(parse("--random 2 -m 5"), GEMMAR_PERF_PARSE_RUN);
+    ck_assert_uint_eq(options.shapes.count, 3);
+}
+END_TEST
+
 START_TEST(bad_input_is_refused_and_named)
 {
     static const struct {
@@ -77,7 +103,17 @@ START_TEST(bad_input_is_refused_and_named)
         {"--nodes 2x", "2x"},
         {"--iters -1", "--iters -1"},
         {"--dtype int8", "bf16, fp16 or fp32"},
-        {"--device tpu", "want cpu"},
+        {"--device tpu", "want cpu or cuda"},
+        {"--graph", "--graph needs --device cuda"},
+        {"--baseline", "--baseline needs --device cuda"},
+        {"--output plain", "--output plain needs --device cuda"},
+        {"--gpus 0", "--gpus needs --device cuda"},
+        {"--check-rows 4", "--check-rows needs --device cuda"},
+        {"--device cuda --gpus 0:40", "--gpus 0:40"},
+        {"--device cuda --output pinned", "registered or plain"},
+        {"--device cuda --dtype fp32", "fp32"},
+        {"--device cuda --input-b x.npy", "--input-b"},
+        {"--random 5000", "5000"},
         {"--algo ring", "two-shot"},
         {"--timeout 0", "--timeout 0"},
         {"--timeout nan", "nan"},
@@ -99,9 +135,13 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {a_full_command_line, defaults,
+    const TTest *const tests[] = {a_full_command_line,
+                                  defaults,
                                   a_model_at_its_tensor_parallel_size,
-                                  bad_input_is_refused_and_named, NULL};
+                                  calls_on_gpus,
+                                  random_shapes_come_beside_those_that_are_named,
+                                  bad_input_is_refused_and_named,
+                                  NULL};
 
     return tap_run("options", tests);
 }

@@ -95,11 +95,43 @@ START_TEST(models_split_k_over_the_ranks)
 }
 END_TEST
 
+START_TEST(random_shapes_are_ragged_and_the_seed_s)
+{
+    static struct gemmar_perf_shapes again, other;
+    uint32_t ragged = 0, small = 0, large = 0;
+
+    shapes.count = again.count = other.count = 0;
+    ck_assert_int_eq(gemmar_perf_shapes_random(7, 200, 1000, &shapes, why, sizeof(why)), 0);
+    ck_assert_int_eq(gemmar_perf_shapes_random(7, 200, 1000, &again, why, sizeof(why)), 0);
+    ck_assert_int_eq(gemmar_perf_shapes_random(8, 200, 1000, &other, why, sizeof(why)), 0);
+    ck_assert_uint_eq(shapes.count, 200);
+    ck_assert_int_eq(memcmp(&shapes, &again, sizeof(shapes)), 0);
+    ck_assert_int_ne(memcmp(&shapes, &other, sizeof(shapes)), 0);
+    for (size_t i = 0; i < shapes.count; i++) {
+        const struct gemmar_perf_shape *s = &shapes.shape[i];
+
+        ck_assert(s->m >= 1 && s->m <= 1000 && s->n >= 1 && s->n <= 1000 && s->k >= 1 &&
+                  s->k <= 1000);
+        ragged += s->m % 8 != 0 || s->n % 8 != 0 || s->k % 8 != 0;
+        small += s->m < 64;
+        large += s->m > 500;
+    }
+    ck_assert(ragged > 150 && small > 20 && large > 40);
+    ck_assert_int_eq(gemmar_perf_shapes_random(7, 4000, 9, &shapes, why, sizeof(why)), -EINVAL);
+    ck_assert_uint_eq(shapes.count, 200);
+    ck_assert_int_eq(gemmar_perf_shapes_random(7, 50, 1, &shapes, why, sizeof(why)), 0);
+    ck_assert_int_eq(shapes.shape[249].k, 1);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {lists_and_ranges, bad_sizes_are_refused_with_a_sentence,
+    const TTest *const tests[] = {lists_and_ranges,
+                                  bad_sizes_are_refused_with_a_sentence,
                                   shapes_are_spanned_with_m_outermost,
-                                  models_split_k_over_the_ranks, NULL};
+                                  models_split_k_over_the_ranks,
+                                  random_shapes_are_ragged_and_the_seed_s,
+                                  NULL};
 
     return tap_run("shapes", tests);
 }

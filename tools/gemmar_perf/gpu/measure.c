@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Check and time one shape on GPUs.
+#include "tools/gemmar_perf/gpu/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tools/gemmar_perf/gpu/rates.h"
+#include "tools/gemmar_perf/gpu/run.h"
+#include "tools/gemmar_perf/library_log.h"
+#include "tools/gemmar_perf/say.h"
+
+/* What every rank tells the others about a shape. */
+struct share {
+    uint64_t wrong, failed, differ, baseline_wrong;
+    double max_abs_err, host_us;
+    double us[GEMMAR_PERF_WAYS];
+};
+
+struct checking {
+    struct gemmar_perf_session *s;
+    struct gemmar_perf_inputs in;
+    struct gemmar_perf_gpu_buffers b;
+    struct gemmar_perf_verdict verdict;
+    bool differ; /* from run to run, or from rank 0 */
+    uint32_t runs;
+};
+
+int gemmar_perf_gpu_skew(struct gemmar_perf_session *s)
+{
+    uint64_t us = gemmar_perf_next_delay(s);
+
+    return us != 0 && gemmar_perf_gpu_bad(gemmar_perf_gpu_delay(us * 1000, s->gpu->stream),
+                                          "cannot enqueue a delay");
+}
+
+static int call(void *what)
+{
+    struct checking *c = what;
+
+    return gemmar_perf_gpu_call(c->s, &c->in, &c->b, NULL) != gemmarSuccess;
+}
+
+/* One run into a poisoned C. `graph` NULL: eager. */
+static int run_once(struct checking *c, cudaGraphExec_t graph, uint64_t *out_sum)
+{
+    int status = gemmar_perf_gpu_poison(c->s, &c->b) || gemmar_perf_gpu_skew(c->s);
+
+    if (status == 0 && graph == NULL) {
+        status = call(c);
+    } else if (status == 0) {
+        status = gemmar_perf_gpu_bad(cudaGraphLaunch(graph, c->s->gpu->stream), "cannot replay");
+    }
+    c->runs++;
+    return status || gemmar_perf_gpu_verify(c->s, &c->in, &c->b, &c->verdict, out_sum);
+}
+
+/* The runs that follow the first must have its bits. */
+static int run_again(struct checking *c, cudaGraphExec_t graph, uint64_t first)
+{
+    uint64_t sum;
+
+    if (run_once(c, graph, &sum) != 0) {
+        return 1;
+    }
+    if (sum != first && !c->differ) {
+        gemmar_perf_say("%s of %lld x %lld x %lld has other bits than the first call",
+                        graph != NULL ? "a replay" : "the second call", (long long)c->in.m,
+                        (long long)c->in.n, (long long)c->in.k);
+        c->differ = true;
+    }
+    return 0;
+}
+
+static int compare_ranks(struct checking *c, uint64_t mine)
+{
+    uint64_t all[GEMMAR_PERF_GPU_RANKS];
+
+    if (gemmar_perf_gather(c->s, &mine, all, sizeof(mine)) != 0) {
+        return 1;
+    }
+    for (uint32_t r = 1; r < c->s->ranks; r++) {
+        if (all[r] != all[0]) {
+            gemmar_perf_say("rank %u holds other bits than rank 0 for %lld x %lld x %lld", r,
+                            (long long)c->in.m, (long long)c->in.n, (long long)c->in.k);
+            c->differ = true;
+            break;
+        }
+    }
+    c->s->checksum = gemmar_perf_mix(c->s->checksum, mine);
+    c->s->results++;
+    return 0;
+}
+
+static int check_kind(struct checking *c, const struct gemmar_perf_shape *shape,
+                      enum gemmar_perf_kind kind)
+{
+    struct gemmar_perf_session *s = c->s;
+    bool replay = s->o->graph && shape->m != 0 && shape->n != 0;
+    cudaGraphExec_t graph = NULL;
+    uint64_t sum = 0;
+    int status;
+
+    c->in = gemmar_perf_session_inputs(s, shape, kind, s->results);
+    c->b = gemmar_perf_gpu_buffers(s->gpu, shape, 0, 0);
+    c->runs = 0;
+    status = gemmar_perf_gpu_operands(s, &c->in, &c->b) || run_once(c, NULL, &sum) ||
+             run_again(c, NULL, sum);
+    if (status == 0 && replay) {
+        status = gemmar_perf_capture(s, call, c, &graph) || run_again(c, graph, sum) ||
+                 run_again(c, graph, sum);
+    }
+    if (graph != NULL) {
+        (void)cudaGraphExecDestroy(graph);
+    }
+    return status || compare_ranks(c, sum);
+}
+
+static int join(struct gemmar_perf_session *s, const struct share *mine,
+                struct gemmar_perf_gpu_result *r)
+{
+    struct share *all = malloc(s->ranks * sizeof(*all));
+    int status = all == NULL ? 1 : gemmar_perf_gather(s, mine, all, sizeof(*mine));
+
+    r->identical = true;
+    r->host_us = NAN;
+    for (uint32_t i = 0; i < s->ranks && status == 0; i++) {
+        r->wrong += all[i].wrong;
+        r->baseline_wrong += all[i].baseline_wrong;
+        r->identical = r->identical && all[i].differ == 0;
+        s->failed = s->failed || all[i].failed || all[i].differ;
+        r->host_us = fmax(r->host_us, all[i].host_us);
+        if (!(all[i].max_abs_err <= r->max_abs_err)) {
+            r->max_abs_err = all[i].max_abs_err;
+        }
+        for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
+            r->us[way] = fmax(r->us[way], all[i].us[way]);
+        }
+    }
+    free(all);
+    s->wrong += r->wrong;
+    return status;
+}
+
+/* Facts of the library about the last call. */
+static int ask(struct gemmar_perf_session *s, struct gemmar_perf_gpu_result *r)
+{
+    gemmarCommInfo_t info = {.size = sizeof(info)};
+    gemmarResult_t result = gemmarCommGetInfo(s->comm, &info);
+
+    if (result != gemmarSuccess) {
+        gemmar_perf_say_error(s, "gemmarCommGetInfo", result);
+        return 1;
+    }
+    r->algo = info.algo;
+    r->chunks = info.chunks;
+    r->workspace_bytes = info.workspaceBytes;
+    return 0;
+}
+
+int gemmar_perf_gpu_measure(struct gemmar_perf_session *s, const struct gemmar_perf_shape *shape,
+                            struct gemmar_perf_product *product, struct gemmar_perf_gpu_result *r)
+{
+    struct checking c = {.s = s};
+    struct gemmar_perf_times times = {.sets = 0};
+    struct share mine = {.host_us = NAN};
+
+    *r = (struct gemmar_perf_gpu_result){.shape = *shape, .checked = s->o->check};
+    for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
+        r->us[way] = mine.us[way] = NAN;
+    }
+    if (s->o->check && (check_kind(&c, shape, GEMMAR_PERF_EXACT) != 0 ||
+                        check_kind(&c, shape, GEMMAR_PERF_NORMAL) != 0)) {
+        return 1;
+    }
+    if (s->o->iters != 0) {
+        if (gemmar_perf_time_ways(s, shape, product, &times) != 0) {
+            return 1;
+        }
+        for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
+            mine.us[way] = times.us[way];
+        }
+        mine.host_us = times.host_us;
+    }
+    r->sets = times.sets;
+    r->runs = c.runs;
+    r->checked_baseline = times.checked_baseline;
+    mine.wrong = c.verdict.wrong;
+    mine.max_abs_err = c.verdict.max_abs_err;
+    mine.baseline_wrong = times.baseline_wrong;
+    mine.differ = c.differ;
+    mine.failed = s->failed;
+    return ask(s, r) || join(s, &mine, r);
+}
+
+static int run_shapes(struct gemmar_perf_session *s, struct gemmar_perf_product *product)
+{
+    if (s->rank == 0) {
+        gemmar_perf_gpu_report_head(s, stdout);
+        (void)fflush(stdout);
+    }
+    for (size_t i = 0; i < s->o->shapes.count; i++) {
+        struct gemmar_perf_gpu_result r;
+
+        if (gemmar_perf_gpu_measure(s, &s->o->shapes.shape[i], product, &r) != 0) {
+            return 1;
+        }
+        gemmar_perf_library_log_flush();
+        if (s->rank != 0) {
+            continue;
+        }
+        gemmar_perf_gpu_report_line(s, stdout, &r);
+        if (s->json != NULL && gemmar_perf_gpu_report_json(s, s->json, &r) != 0) {
+            gemmar_perf_say("cannot write %s", s->o->json);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Ranks in the order of their nodes, for the error bound. */
+static void order_ranks(const struct gemmar_perf_session *s, struct gemmar_perf_gpu_order *order)
+{
+    uint32_t at = 0;
+
+    for (uint32_t node = 0; node < s->nodes; node++) {
+        for (uint32_t r = 0; r < s->ranks; r++) {
+            if (s->node_of_rank[r] == node) {
+                order->last[at] = 0;
+                order->rank[at++] = r;
+            }
+        }
+        if (at > 0) {
+            order->last[at - 1] = 1;
+        }
+    }
+}
+
+int gemmar_perf_gpu_run(struct gemmar_perf_session *s)
+{
+    struct gemmar_perf_product product = {.handle = NULL};
+    int status;
+
+    order_ranks(s, &s->gpu->order);
+    status = gemmar_perf_gpu_memory_open(s);
+    if (status == 0 && s->o->mix != 0) {
+        return gemmar_perf_gpu_mixed_calls(s);
+    }
+    if (status == 0 && s->o->baseline) {
+        status = gemmar_perf_gpu_agree(s, gemmar_perf_product_open(&product) != 0) ||
+                 gemmar_perf_gpu_rates(s);
+    }
+    status = status || run_shapes(s, &product);
+    gemmar_perf_product_close(&product);
+    return status;
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one shape's run on GPUs says: times, bounds, the check; as a line and as a JSON object.
+#ifndef GEMMAR_PERF_GPU_RESULT_H
+#define GEMMAR_PERF_GPU_RESULT_H
+
+#include "tools/gemmar_perf/gpu/ways.h"
+
+struct gemmar_perf_gpu_result {
+    struct gemmar_perf_shape shape;
+    double us[GEMMAR_PERF_WAYS]; /* maximum over the ranks of their medians; NaN: not timed */
+    double host_us;
+    uint32_t sets;
+    uint32_t runs; /* of each checked call */
+    bool checked, checked_baseline;
+    bool identical; /* between ranks and between the runs of a checked call */
+    uint64_t wrong, baseline_wrong;
+    double max_abs_err;
+    gemmarAlgo_t algo;
+    uint64_t workspace_bytes, chunks;
+};
+
+/* The bounds of docs/design.md in microseconds, NaN where a rate is not known. */
+struct gemmar_perf_gpu_bounds {
+    double gemm, hbm, nvlink, largest;
+};
+
+struct gemmar_perf_gpu_bounds gemmar_perf_gpu_bounds(const struct gemmar_perf_session *s,
+                                                     const struct gemmar_perf_gpu_result *r);
+
+/* The better of the eager and the replayed calls; NaN: neither. */
+double gemmar_perf_gpu_time(const struct gemmar_perf_gpu_result *r);
+double gemmar_perf_gpu_baseline(const struct gemmar_perf_gpu_result *r);
+
+void gemmar_perf_gpu_report_head(const struct gemmar_perf_session *s, FILE *out);
+void gemmar_perf_gpu_report_line(const struct gemmar_perf_session *s, FILE *out,
+                                 const struct gemmar_perf_gpu_result *r);
+/* One object and a line feed. 0 or a negative errno. */
+int gemmar_perf_gpu_report_json(const struct gemmar_perf_session *s, FILE *out,
+                                const struct gemmar_perf_gpu_result *r);
+/* What every object ends with: who, where, when; and the line feed. As above. */
+int gemmar_perf_gpu_report_json_end(const struct gemmar_perf_session *s, FILE *out);
+
+#endif
