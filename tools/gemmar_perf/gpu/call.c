@@ -2,6 +2,7 @@
 // One call of the operator on a GPU, and the check of its result.
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels/dtype.h"
 #include "tools/gemmar_perf/gpu/gpu.h"
@@ -11,6 +12,10 @@
  * terms of a sum. */
 #define EXACT_BUDGET  0x1p36
 #define NORMAL_BUDGET 0x1p37
+
+#define STANDARD_WAIT 60.0 /* seconds, without --timeout */
+#define GRACE_S       5.0  /* the library's own timeout comes first, and its sentence */
+#define NAP_NS        50000
 
 struct gemmar_perf_gpu_recipe gemmar_perf_gpu_recipe(const struct gemmar_perf_inputs *in)
 {
@@ -80,14 +85,32 @@ gemmarResult_t gemmar_perf_gpu_call(struct gemmar_perf_session *s,
     return result;
 }
 
+/* cudaErrorNotReady after the deadline: a peer may be gone, for which NCCL waits for ever. */
+static cudaError_t wait_until(cudaStream_t stream, double deadline)
+{
+    const struct timespec nap = {0, NAP_NS};
+    cudaError_t error;
+
+    while ((error = cudaStreamQuery(stream)) == cudaErrorNotReady &&
+           gemmar_perf_seconds() < deadline) {
+        (void)nanosleep(&nap, NULL); /* cut short by a signal: a shorter nap */
+    }
+    return error;
+}
+
 int gemmar_perf_gpu_wait(struct gemmar_perf_session *s)
 {
+    double patience = s->o->timeout_ms != 0 ? s->o->timeout_ms * 1e-3 : STANDARD_WAIT;
     gemmarResult_t first = gemmarSuccess;
     cudaError_t error;
 
     gemmar_perf_meet_busy(s->meet, true);
-    error = cudaStreamSynchronize(s->gpu->stream);
+    error = wait_until(s->gpu->stream, gemmar_perf_seconds() + patience + GRACE_S);
     gemmar_perf_meet_busy(s->meet, false);
+    if (error == cudaErrorNotReady) {
+        gemmar_perf_say("the GPU's stream is not at its end after %.0f s", patience + GRACE_S);
+        return 1;
+    }
     if (gemmar_perf_gpu_bad(error, "the GPU's stream failed")) {
         return 1;
     }

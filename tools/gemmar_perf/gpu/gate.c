@@ -47,7 +47,7 @@ int gemmar_perf_gate_open(struct gemmar_perf_session *s, struct gemmar_perf_gate
     char name[64], names[GEMMAR_PERF_GPU_RANKS][64];
     bool all;
 
-    *g = (struct gemmar_perf_gate){.rank = s->rank, .ranks = s->ranks};
+    *g = (struct gemmar_perf_gate){.s = s};
     g->bytes = (s->ranks * sizeof(*g->words) + 4095) / 4096 * 4096;
     (void)snprintf(name, sizeof(name), "/gemmar-perf-gate-%d", (int)getpid());
     if (s->rank == 0) {
@@ -81,25 +81,34 @@ void gemmar_perf_gate_close(struct gemmar_perf_gate *g)
     *g = (struct gemmar_perf_gate){0};
 }
 
+/* Without common memory: all streams are empty, and all CPUs here. */
+static int meet(struct gemmar_perf_session *s)
+{
+    return gemmar_perf_gpu_wait(s) || gemmar_perf_gpu_agree(s, false);
+}
+
 int gemmar_perf_gate_shut(struct gemmar_perf_gate *g, cudaStream_t stream)
 {
+    const struct gemmar_perf_session *s = g->s;
+
     g->ticket++;
-    return g->words != NULL &&
-           gemmar_perf_gpu_bad(
-               gemmar_perf_gpu_gate(g->device, g->rank, g->ranks, g->ticket, DEADLINE_NS, stream),
-               "cannot enqueue the common start");
+    return g->words == NULL
+               ? meet(g->s)
+               : gemmar_perf_gpu_bad(gemmar_perf_gpu_gate(g->device, s->rank, s->ranks, g->ticket,
+                                                          DEADLINE_NS, stream),
+                                     "cannot enqueue the common start");
 }
 
 void gemmar_perf_gate_lift(struct gemmar_perf_gate *g)
 {
     if (g->words != NULL) {
-        __atomic_store_n(&g->words[g->rank].enqueued, g->ticket, __ATOMIC_RELEASE);
+        __atomic_store_n(&g->words[g->s->rank].enqueued, g->ticket, __ATOMIC_RELEASE);
     }
 }
 
 bool gemmar_perf_gate_late(const struct gemmar_perf_gate *g)
 {
-    for (uint32_t r = 0; g->words != NULL && r < g->ranks; r++) {
+    for (uint32_t r = 0; g->words != NULL && r < g->s->ranks; r++) {
         if (__atomic_load_n(&g->words[r].late, __ATOMIC_ACQUIRE) != 0) {
             return true;
         }

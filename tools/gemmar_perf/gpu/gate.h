@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The common start of timed calls: words in memory that all ranks of a host share, which their GPUs
-// watch. Ranks on several hosts start together by the meet alone.
+// watch. Ranks on several hosts wait for each other's finished streams on the CPU, call by call.
 #ifndef GEMMAR_PERF_GPU_GATE_H
 #define GEMMAR_PERF_GPU_GATE_H
 
@@ -8,11 +8,11 @@
 #include "tools/gemmar_perf/session.h"
 
 struct gemmar_perf_gate {
+    struct gemmar_perf_session *s;
     struct gemmar_perf_gpu_word *words;  /* [ranks]; NULL: not all ranks are on this host */
     struct gemmar_perf_gpu_word *device; /* the same, as the GPU sees it */
     size_t bytes;
     uint64_t ticket;
-    uint32_t rank, ranks;
 };
 
 /* Collective. 0, or 1 after a sentence. */

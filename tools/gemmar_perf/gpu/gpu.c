@@ -228,8 +228,12 @@ int gemmar_perf_gpu_make(struct gemmar_perf_session *s)
 
 void gemmar_perf_gpu_finish(struct gemmar_perf_session *s, int status)
 {
-    if (s->gpu != NULL && s->comm != NULL) {
-        gemmar_perf_gpu_memory_leave(s, status == 0);
+    if (s->gpu == NULL || s->comm == NULL) {
+        return;
+    }
+    gemmar_perf_gpu_memory_leave(s, status == 0);
+    if (status != 0) {
+        (void)gemmarCommAbort(s->comm); /* its end must not wait for peers that are gone */
     }
 }
 
