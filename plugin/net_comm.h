@@ -151,6 +151,10 @@ struct net_failover {
     struct net_note heard; /* it */
     struct net_note *inbox, *outbox;
     uint64_t peer_inbox; /* offset in the peer's words */
+    /* Notes over the connection of the set-up. */
+    struct net_note told, coming;
+    struct gemmar_socket_io out, in;
+    uint64_t listened_ns;
     struct net_path path[NET_MAX_RAILS];
     uint64_t lost, revived, repeated; /* counters: paths, and messages sent again */
 };
@@ -168,6 +172,7 @@ struct net_comm {
     uint32_t live_lanes, live_paths;
     struct net_lane *live[NET_MAX_LANES];
     uint8_t live_path[NET_MAX_RAILS];
+    struct net_lane nowhere; /* without room: the first one in use while no path is live */
     struct net_failover failover;
     int traffic_class; /* of its queue pairs */
     void *words;       /* struct net_send_words or net_recv_words, whole pages */
@@ -292,7 +297,7 @@ static inline bool net_failover_due(const struct net_comm *comm)
 {
     return comm->failover.possible &&
            (comm->failover.trouble || comm->failover.tell ||
-            gemmar_load_acquire(&comm->failover.inbox->stamp) != comm->failover.seen);
+            gemmar_load_acquire(&comm->failover.inbox->stamp) > comm->failover.seen);
 }
 
 /* Does a recovery keep new sends back, or may it have to? */
@@ -300,8 +305,16 @@ static inline bool net_failover_blocks(const struct net_comm *comm)
 {
     return comm->failover.possible &&
            (comm->failover.recovery != NET_RECOVERY_NONE ||
-            gemmar_load_acquire(&comm->failover.inbox->stamp) != comm->failover.seen);
+            gemmar_load_acquire(&comm->failover.inbox->stamp) > comm->failover.seen);
 }
+
+/* ---- net_note.c ---- */
+
+/* Tell the peer this end's state. 0, -EAGAIN when that is not possible now, or the communicator's
+ * result. */
+int net_note_tell(struct net_comm *comm);
+/* Take the newest note of the peer. */
+void net_note_hear(struct net_comm *comm);
 
 /* ---- net_mr.c ---- */
 

@@ -12,6 +12,9 @@
 //           came, forgets the stripes of messages that are not whole, announces its open receives
 //           again, and answers the round with what is complete
 //   REPEAT  lost messages that are not complete go out on the paths that are left
+// The last live path may fail while another one is about to be taken back. QUIET then lasts until
+// that has happened, and notes go over the connection of the set-up. That needs a receiver that
+// makes calls: an idle one is waited for as long as GEMMAR_TIMEOUT says.
 // A receiver that has all it waits for may have nobody there to answer, for as long as it has
 // nothing else to do. So in ASKED the sender also reads from its memory which groups have come as a
 // whole: their messages are done, and only new ones wait for the answer. A path whose port is
@@ -63,6 +66,9 @@ static void list_live(struct net_comm *c)
             c->live_path[c->live_paths++] = (uint8_t)p;
         }
     }
+    if (c->live_paths == 0) {
+        c->live[0] = &c->nowhere;
+    }
     f->trouble = f->recovery != NET_RECOVERY_NONE || c->live_paths < c->paths;
 }
 
@@ -103,6 +109,22 @@ void net_failover_open(struct net_comm *c)
         f->peer_inbox = offsetof(struct net_send_words, inbox);
     }
     list_live(c);
+}
+
+/* Can `path` be given up? Another one is live, or is about to be: its ports are active. */
+static bool can_spare(const struct net_comm *c, uint32_t path)
+{
+    const struct net_failover *f = &c->failover;
+    uint32_t trials = (uint32_t)c->hold.core->knobs.port_recovery_attempts;
+    bool soon = false;
+
+    for (uint32_t p = 0; p < c->paths; p++) {
+        bool active = (f->healthy & f->heard.healthy) >> p & 1;
+
+        soon = soon || (p != path && f->path[p].trials < trials &&
+                        (f->path[p].state == NET_PATH_REVIVED || (is_down(c, p) && active)));
+    }
+    return c->live_paths > 1 || (soon && wanted(&c->hold.core->knobs, true));
 }
 
 /* ---- Stopping a path ---- */
@@ -215,7 +237,7 @@ bool net_failover_takes(struct net_comm *c, const struct ibv_wc *wc)
     }
     path = lane % c->paths;
     if (f->path[path].state != NET_PATH_DOWN) {
-        bool last = f->path[path].state == NET_PATH_LIVE && c->live_paths == 1;
+        bool last = f->path[path].state == NET_PATH_LIVE && !can_spare(c, path);
 
         if (last || !net_failover_is_of_path(wc->status)) {
             return false;
@@ -223,123 +245,6 @@ bool net_failover_takes(struct net_comm *c, const struct ibv_wc *wc)
         stop_path(c, path, device_of(c, path)->verbs->wc_status_str(wc->status));
     }
     flushed(c, wc);
-    return true;
-}
-
-/* ---- Notes ---- */
-
-/* The sender uses a path once it is live, the receiver is ready for that as soon as it is revived:
- * a bit that it sets again later is a new loss. */
-static uint8_t bits_down(const struct net_comm *c)
-{
-    uint8_t bits = 0;
-
-    for (uint32_t p = 0; p < c->paths; p++) {
-        enum net_path_state state = c->failover.path[p].state;
-
-        bits |= state == NET_PATH_DOWN || (c->sends && state == NET_PATH_REVIVED)
-                    ? (uint8_t)(1u << p)
-                    : 0;
-    }
-    return bits;
-}
-
-static uint8_t bits_healthy(const struct net_comm *c)
-{
-    uint8_t bits = 0;
-
-    for (uint32_t p = 0; p < c->paths; p++) {
-        bool active = gemmar_load_acquire(&device_of(c, p)->port_down) == 0;
-
-        bits |= is_down(c, p) && active ? (uint8_t)(1u << p) : 0;
-    }
-    return bits;
-}
-
-static void fill_note(const struct net_comm *c, struct net_note *note)
-{
-    const struct net_failover *f = &c->failover;
-
-    memset(note, 0, sizeof(*note));
-    note->begin = f->notes;
-    note->round = f->round;
-    note->heal = f->heal;
-    note->down = bits_down(c);
-    note->healthy = f->healthy;
-    note->healing = f->healing < NET_MAX_RAILS ? (uint8_t)(1u << f->healing) : 0;
-    note->head = c->head;
-    for (uint32_t i = 0; !c->sends && i < NET_SLOTS; i++) {
-        const struct net_request *request = &((const struct net_recv *)c)->request[i];
-
-        note->done[i] = request->state == NET_REQUEST_RECV ? (uint8_t)~request->pending : 0xff;
-    }
-    note->stamp = f->notes;
-}
-
-/* 0, -EAGAIN when the queue is full, or the communicator's result. */
-static int tell(struct net_comm *c)
-{
-    struct net_failover *f = &c->failover;
-    struct net_lane *l = c->live[0];
-    struct net_note *note = &f->outbox[(f->notes + 1) % NET_NOTES];
-    struct ibv_sge sge = {.addr = (uintptr_t)note, .length = sizeof(*note), .lkey = l->words_lkey};
-    struct ibv_send_wr *bad, wr = {.sg_list = &sge,
-                                   .num_sge = 1,
-                                   .opcode = IBV_WR_RDMA_WRITE,
-                                   .send_flags = IBV_SEND_SIGNALED,
-                                   .wr.rdma = {.remote_addr = c->peer_words + f->peer_inbox,
-                                               .rkey = l->peer_words_rkey}};
-    int rc;
-
-    if (l->room == 0) {
-        return -EAGAIN;
-    }
-    f->notes++;
-    fill_note(c, note);
-    wr.wr_id = net_wr_id(NET_WORK_CTS, l->index, 1 + l->unsignalled, 0);
-    rc = ibv_post_send(l->qp, &wr, &bad);
-    if (rc == ENOMEM) {
-        f->notes--;
-        return -EAGAIN;
-    }
-    if (rc != 0) {
-        return net_comm_fail(c, GEMMAR_NCCL_SYSTEM_ERROR, "a note cannot be sent: %s",
-                             strerror(rc));
-    }
-    l->unsignalled = 0;
-    l->room--;
-    f->tell = false;
-    return 0;
-}
-
-/* Word by word, each with acquire: the NIC may write the next one meanwhile, and what is read after
- * this is read after all of it. */
-static void copy_note(const struct net_note *from, struct net_note *out)
-{
-    const uint64_t *at = (const void *)from;
-    uint64_t word[sizeof(*from) / sizeof(uint64_t)];
-
-    for (size_t i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
-        word[i] = gemmar_load_acquire(&at[i]);
-    }
-    memcpy(out, word, sizeof(word));
-}
-
-/* Is there a whole new note? */
-static bool hear(struct net_failover *f)
-{
-    uint64_t stamp = gemmar_load_acquire(&f->inbox->stamp);
-    struct net_note note;
-
-    if (stamp <= f->seen) {
-        return false;
-    }
-    copy_note(f->inbox, &note);
-    if (gemmar_load_acquire(&f->inbox->begin) != stamp || note.begin != stamp) {
-        return false; /* the next one is just being written */
-    }
-    f->seen = stamp;
-    f->heard = note;
     return true;
 }
 
@@ -475,9 +380,10 @@ static int lead(struct net_send *s)
     uint64_t wait = (uint64_t)c->hold.core->knobs.port_failover_delay_ms * MS;
     int rc = 0;
 
-    if (f->recovery == NET_RECOVERY_QUIET && quiet(c) && gemmar_now_ns() - f->since_ns >= wait) {
+    if (f->recovery == NET_RECOVERY_QUIET && c->live_paths > 0 && quiet(c) &&
+        gemmar_now_ns() - f->since_ns >= wait) {
         f->round++;
-        rc = tell(c);
+        rc = net_note_tell(c);
         f->round -= rc != 0;
         f->recovery = rc == 0 ? NET_RECOVERY_ASKED : f->recovery;
         f->looked_ns = gemmar_now_ns(); /* give it time to answer */
@@ -510,13 +416,24 @@ static int take_all(struct net_comm *c)
     return 0;
 }
 
+/* Are the paths that the sender has given up stopped here, too? */
+static bool has_followed(const struct net_comm *c)
+{
+    for (uint32_t p = 0; p < c->paths; p++) {
+        if ((c->failover.heard.down >> p & 1) != 0 && !is_down(c, p)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int answer(struct net_recv *r)
 {
     struct net_comm *c = &r->base;
     struct net_failover *f = &c->failover;
     int rc = take_all(c);
 
-    if (rc != 0 || !drained(c) || c->live[0]->room < ANNOUNCE_ROOM) {
+    if (rc != 0 || !has_followed(c) || !drained(c) || c->live[0]->room < ANNOUNCE_ROOM) {
         return rc;
     }
     for (uint32_t i = 0; rc == 0 && i < NET_SLOTS; i++) {
@@ -586,7 +503,23 @@ static uint32_t path_of(uint8_t bits)
     return path;
 }
 
-/* The receiver's side: what the sender says of revivals. */
+/* The receiver's side: paths that the sender uses again. */
+static void take_back(struct net_comm *c)
+{
+    struct net_failover *f = &c->failover;
+
+    for (uint32_t p = 0; p < c->paths; p++) {
+        if (f->path[p].state == NET_PATH_REVIVED && (f->heard.down >> p & 1) == 0) {
+            f->path[p].state = NET_PATH_LIVE;
+            f->path[p].trials = 0;
+            f->revived++;
+            f->tell = true;
+            list_live(c);
+        }
+    }
+}
+
+/* The receiver's side: a revival that the sender asks for. */
 static void follow_revival(struct net_comm *c)
 {
     struct net_failover *f = &c->failover;
@@ -598,14 +531,6 @@ static void follow_revival(struct net_comm *c)
             f->path[path].state = NET_PATH_REVIVED;
         } /* else the sender's trial fails */
         f->tell = true;
-    }
-    for (uint32_t p = 0; p < c->paths; p++) {
-        if (f->path[p].state == NET_PATH_REVIVED && (f->heard.down >> p & 1) == 0) {
-            f->path[p].state = NET_PATH_LIVE;
-            f->revived++;
-            f->tell = true;
-            list_live(c);
-        }
     }
 }
 
@@ -693,6 +618,18 @@ static void lead_revival(struct net_comm *c)
 
 /* ---- What both ends do ---- */
 
+static uint8_t bits_healthy(const struct net_comm *c)
+{
+    uint8_t bits = 0;
+
+    for (uint32_t p = 0; p < c->paths; p++) {
+        bool active = gemmar_load_acquire(&device_of(c, p)->port_down) == 0;
+
+        bits |= is_down(c, p) && active ? (uint8_t)(1u << p) : 0;
+    }
+    return bits;
+}
+
 static void look_at_ports(struct net_comm *c)
 {
     struct net_failover *f = &c->failover;
@@ -724,7 +661,7 @@ static void adopt(struct net_comm *c)
         if (!lost || f->path[p].state == NET_PATH_DOWN || (!c->sends && !asked)) {
             continue;
         }
-        if (f->path[p].state == NET_PATH_LIVE ? c->live_paths > 1 : !c->sends) {
+        if (f->path[p].state == NET_PATH_LIVE ? can_spare(c, p) : !c->sends) {
             stop_path(c, p, "the peer has given it up");
         }
     }
@@ -746,8 +683,14 @@ int net_failover_step(struct net_comm *c)
         return rc;
     }
     look_at_ports(c);
-    (void)hear(f);
+    net_note_hear(c);
+    if (!c->sends) {
+        take_back(c); /* before another one is given up */
+    }
     adopt(c);
+    if (c->sends && c->live_paths == 0) {
+        lead_revival(c); /* the recovery waits for a path */
+    }
     if (c->sends && f->recovery != NET_RECOVERY_NONE) {
         rc = lead((struct net_send *)c);
         if (rc == 0 && f->recovery != NET_RECOVERY_NONE &&
@@ -761,7 +704,7 @@ int net_failover_step(struct net_comm *c)
         follow_revival(c);
     }
     if (rc == 0 && c->failed == 0 && f->tell) {
-        rc = tell(c);
+        rc = net_note_tell(c);
         rc = rc == -EAGAIN ? 0 : rc;
     }
     return rc != 0 ? rc : c->failed;

@@ -64,6 +64,14 @@ static void start_events(struct net_comm *c, const struct net_lane *l, struct ne
     }
 }
 
+/* No announcement can be sent now. */
+static int no_room(struct net_comm *c)
+{
+    int rc = net_failover_due(c) ? net_failover_step(c) : net_comm_poll(c);
+
+    return rc == 0 && ++c->idle % NET_IDLE_TURNS == 0 ? net_comm_check(c) : rc;
+}
+
 int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                      void **phandles, void **out_request)
 {
@@ -86,7 +94,7 @@ int gemmar_net_irecv(void *recv, int n, void **data, size_t *sizes, int *tags, v
         return GEMMAR_NCCL_SUCCESS;
     }
     if (l->room == 0) {
-        return net_comm_poll(c);
+        return no_room(c);
     }
     for (int i = 0; i < n; i++) {
         fill(&cts[i], data[i], sizes[i], tags[i], mhandles[i], (uint32_t)n, sequence + 1);

@@ -93,6 +93,7 @@ static_assert(offsetof(struct net_cts, stamp) == 56, "the stamp is the last word
  * What one end of a connection of several paths tells the other one when a path fails or heals: its
  * whole state, so that a later note replaces an earlier one. Writer: the peer's NIC, 128 bytes in
  * order. Reader: CPU, acquire on `stamp`; a note that is being overwritten has a different `begin`.
+ * While an end has no path left it sends the same bytes over the connection of the set-up.
  * Paths are bits.
  */
 struct net_note {
