@@ -33,8 +33,8 @@ struct gemmar_backend {
     /* A call's arguments, beyond gemmar_arguments_check. Local. */
     gemmarResult_t (*check)(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
                             gemmarStream_t stream, struct gemmar_error *error);
-    /* May the workspace grow now? Local; asked after `check`. */
-    gemmarResult_t (*may_grow)(struct gemmarComm *comm, struct gemmar_error *error);
+    /* Is `stream`, which `check` found good, in stream capture? Then a call may not wait. */
+    bool (*capturing)(struct gemmarComm *comm, gemmarStream_t stream);
     gemmarResult_t (*run)(struct gemmarComm *comm, const struct gemmar_plan *plan,
                           const struct gemmar_operands *operands, gemmarStream_t stream);
 
@@ -48,9 +48,9 @@ struct gemmar_backend {
 
 extern const struct gemmar_backend gemmar_backend_cpu;
 
-/* Collective creation for any backend; `gpu` is released with the communicator, also when this
- * fails. */
-gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu *gpu,
+/* Collective creation for any backend. `gpu` (may be NULL) is taken over, and set to NULL, as soon
+ * as there is a communicator to release it with. */
+gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu **gpu,
                                   const gemmarHostBootstrap_t *bootstrap,
                                   const gemmarConfig_t *config, struct gemmarComm **out,
                                   struct gemmar_error *error);

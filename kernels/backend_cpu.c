@@ -58,11 +58,11 @@ static gemmarResult_t check(struct gemmarComm *comm, const gemmarFusedArgs_t *ar
                                              "stream must be NULL on a CPU communicator");
 }
 
-static gemmarResult_t may_grow(struct gemmarComm *comm, struct gemmar_error *error)
+static bool capturing(struct gemmarComm *comm, gemmarStream_t stream)
 {
     (void)comm;
-    (void)error;
-    return gemmarSuccess;
+    (void)stream;
+    return false;
 }
 
 static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *plan,
@@ -113,7 +113,7 @@ const struct gemmar_backend gemmar_backend_cpu = {
     .open_memory = open_memory,
     .close_memory = close_memory,
     .check = check,
-    .may_grow = may_grow,
+    .capturing = capturing,
     .run = run,
     .settle = settle,
     .history = epoch,

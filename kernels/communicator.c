@@ -62,7 +62,7 @@ static void release(struct gemmarComm *comm)
     free(comm);
 }
 
-static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemmar_gpu *gpu,
+static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemmar_gpu **gpu,
                                const gemmarHostBootstrap_t *bootstrap, const gemmarConfig_t *config,
                                struct gemmarComm **out, struct gemmar_error *error)
 {
@@ -80,7 +80,10 @@ static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemm
     comm->words = comm->host_words;
     comm->trouble = &comm->host_trouble;
     comm->backend = backend;
-    comm->gpu = gpu;
+    if (gpu != NULL) {
+        comm->gpu = *gpu;
+        *gpu = NULL;
+    }
     comm->magic = GEMMAR_COMM_MAGIC;
     comm->pid = getpid();
     comm->bootstrap = *bootstrap;
@@ -125,7 +128,7 @@ static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *conf
     return result;
 }
 
-gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu *gpu,
+gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu **gpu,
                                   const gemmarHostBootstrap_t *bootstrap,
                                   const gemmarConfig_t *config, struct gemmarComm **out,
                                   struct gemmar_error *error)
@@ -186,6 +189,7 @@ gemmarResult_t gemmarCommDestroy(gemmarComm_t comm)
         if (result != gemmarSuccess) {
             gemmar_warn(&comm->log, "communicator: %s", thread->text);
         }
+        comm->ended = result == gemmarSuccess;
     }
     release(comm);
     return result;

@@ -166,6 +166,10 @@ gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncE
         return gemmar_error_set(gemmar_error_thread(), gemmarInvalidArgument, "asyncError is NULL");
     }
     *asyncError = first_error(comm);
+    if (*asyncError == gemmarSuccess && comm->backend->asynchronous &&
+        gemmar_comm_look(comm, UINT32_MAX) != 0) { /* no waiting thread looks for us */
+        *asyncError = gemmar_comm_explain(comm);
+    }
     return gemmarSuccess;
 }
 
@@ -312,6 +316,13 @@ gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
     say_lost(comm, lost, sizeof(lost));
     if (gemmar_load_acquire(&t->complete) == 0) { /* no wait of ours gave up: somebody else did */
         return e.code != 0 ? break_with(comm, &e) : left_without_record(comm, lost);
+    }
+    if (t->stage == GEMMAR_STAGE_TOLD && t->seen >> 16 == t->expected >> 16) {
+        return gemmar_comm_break(comm, gemmarInvalidUsage,
+                                 "rank %u calls with other arguments than rank %u: M, N, K, "
+                                 "datatype, alpha, beta, bias and the place of C in registered "
+                                 "memory must be equal on all ranks",
+                                 t->rank, comm->place.rank);
     }
     say_path(comm, t, path, sizeof(path));
     say_transport(&e, transport, sizeof(transport));

@@ -85,16 +85,19 @@ static gemmarResult_t make_plan(struct gemmarComm *comm, int64_t m, int64_t n, u
 
 /* Grow if the plan needs it: every rank comes to the same answer, having had the same calls. */
 static gemmarResult_t make_room(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                                struct gemmar_error *error)
+                                bool capturing, struct gemmar_error *error)
 {
     struct gemmar_capacity need = gemmar_plan_capacity(plan);
-    gemmarResult_t result;
 
     if (gemmar_capacity_holds(&comm->workspace->layout.capacity, &need)) {
         return gemmarSuccess;
     }
-    result = comm->backend->may_grow(comm, error);
-    return result == gemmarSuccess ? gemmar_workspace_grow(comm, &need, error) : result;
+    if (capturing) {
+        return gemmar_error_set(error, gemmarInvalidUsage,
+                                "the workspace is too small for this shape and cannot grow in "
+                                "stream capture: call gemmarCommReserve first");
+    }
+    return gemmar_workspace_grow(comm, &need, error);
 }
 
 void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
@@ -120,18 +123,22 @@ static gemmarResult_t prepare(struct gemmarComm *comm, const gemmarFusedArgs_t *
                               struct gemmar_operands *operands, struct gemmar_error *error)
 {
     gemmarResult_t result = gemmar_arguments_check(args, operands, error);
+    bool capturing = false;
 
     if (result == gemmarSuccess) {
         result = comm->backend->check(comm, args, stream, error);
     }
     if (result == gemmarSuccess) {
+        capturing = comm->backend->capturing(comm, stream);
+    }
+    if (result == gemmarSuccess) {
         result = make_plan(comm, args->M, args->N, operands->dtype, plan, error);
     }
-    if (comm->settings.check != 0) {
+    if (comm->settings.check != 0 && !capturing) {
         result = compare_calls(comm, args, operands, error);
     }
     if (result == gemmarSuccess && plan->map.chunks > 0) {
-        result = make_room(comm, plan, error);
+        result = make_room(comm, plan, capturing, error);
     }
     return result;
 }
@@ -198,7 +205,7 @@ gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_
         result = make_plan(comm, M, N, dtype, &plan, &error);
     }
     if (result == gemmarSuccess && plan.map.chunks > 0) {
-        result = make_room(comm, &plan, &error);
+        result = make_room(comm, &plan, false, &error);
     }
     return result == gemmarSuccess ? result : refuse(comm, &error);
 }

@@ -18,7 +18,8 @@ struct gemmar_workspace {
     char *bases[GEMMAR_MAX_LOCAL_RANKS];
     struct gemmar_words *words;      /* in mine; on a GPU the host may not look */
     struct gemmar_local_peers peers; /* CPU: whose segments the memory is */
-    void *window;                    /* GPU: NCCL's window over mine */
+    void *memory;                    /* GPU: mine, as it was allocated */
+    void *window;                    /* GPU: NCCL's window over it */
     struct gemmar_workspace *older;  /* that was replaced by this one and may be in use */
 
     /* Two nodes and more. */

@@ -151,10 +151,10 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
  * Create a communicator whose calls run on the GPU that `nccl` was made on, which must be the
  * calling thread's current device. Collective over all ranks of `nccl`, host-synchronous, not in
  * stream capture nor inside a group of NCCL's; NCCL carries everything that the ranks tell each
- * other here, so nothing else of theirs may be in flight on `nccl`. `nccl` stays the caller's and
- * must live as long as the communicator: destroy gemmar's first, and abort it before ncclCommAbort,
- * which does not reach it. The ranks of a node reach each other over NVLink or PCIe peer access,
- * through windows of NCCL's. `config` may be NULL.
+ * other here, so this comes in the same order as other calls on `nccl` on all ranks, and no other
+ * thread uses `nccl` meanwhile. `nccl` stays the caller's and is split, not kept: ncclCommAbort
+ * does not reach this communicator. Destroy it before `nccl`. The ranks of a node reach each other
+ * over NVLink or PCIe peer access, through windows of NCCL's. `config` may be NULL.
  *
  * Needs a GPU of compute capability 9.0, and in the process NCCL 2.28 or newer with its symmetric
  * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). Ranks on more than one node are refused

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators on GPUs: creation beside an ncclComm_t, and the end.
+#include "kernels/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/fused_kernel.h"
+#include "kernels/peer_pointers.h"
+#include "transport/order.h"
+
+#define SEGMENT_BYTES (2u * GEMMAR_PAGE) /* struct gemmar_control, struct gemmar_gpu_words */
+
+#define CREATE_NS     (300 * UINT64_C(1000000000)) /* ranks may come to the creation this late */
+
+static const struct gemmar_logger plain = {.level = GEMMAR_LOG_WARN}; /* before there is a comm */
+
+static bool cuda_failed(cudaError_t rc, const char *what, struct gemmar_error *error)
+{
+    if (rc != cudaSuccess) {
+        (void)gemmar_error_set(error, gemmarUnhandledCudaError, "%s: %s", what,
+                               cudaGetErrorString(rc));
+    }
+    return rc != cudaSuccess;
+}
+
+/* What the kernels need of a GPU. */
+static void check_device(struct gemmar_gpu *gpu, struct gemmar_error *error)
+{
+    int major = 0, minor = 0, cooperative = 0, sms = 0;
+
+    if (cuda_failed(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->device),
+                    "compute capability", error) ||
+        cuda_failed(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->device),
+                    "compute capability", error) ||
+        cuda_failed(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, gpu->device),
+                    "cooperative launch", error) ||
+        cuda_failed(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, gpu->device),
+                    "multiprocessors", error)) {
+        return;
+    }
+    gpu->sms = (uint32_t)sms;
+    if (major != 9 || minor != 0 || cooperative == 0) {
+        (void)gemmar_error_set(error, gemmarInvalidUsage,
+                               "GPU %d has compute capability %d.%d%s: 9.0 is needed", gpu->device,
+                               major, minor, cooperative == 0 ? " and no cooperative launch" : "");
+    }
+}
+
+/* Everything that may not happen later: behind a kernel that waits for a peer, allocating memory or
+ * loading a kernel can block for ever. */
+static void prepare_device(struct gemmar_gpu *gpu, struct gemmar_error *error)
+{
+    struct cudaMemPoolProps pool = {.allocType = cudaMemAllocationTypePinned,
+                                    .location = {cudaMemLocationTypeDevice, gpu->device}};
+    uint64_t keep = UINT64_MAX; /* what was freed is used again, and goes back at the end */
+    size_t answers = (GEMMAR_MAX_LOCAL_RANKS + 1) * sizeof(*gpu->answers);
+
+    if (cuda_failed(gemmar_fused_load(), "loading the kernels", error) ||
+        cuda_failed(gemmar_peer_pointers_load(), "loading the kernels", error) ||
+        cuda_failed(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "stream",
+                    error) ||
+        cuda_failed(cudaEventCreateWithFlags(&gpu->order.last, cudaEventDisableTiming), "event",
+                    error) ||
+        cuda_failed(cudaEventCreateWithFlags(&gpu->order.captured, cudaEventDisableTiming), "event",
+                    error) ||
+        cuda_failed(cudaHostAlloc((void **)&gpu->answers, answers,
+                                  cudaHostAllocPortable | cudaHostAllocMapped),
+                    "pinned memory", error) ||
+        cuda_failed(cudaMemPoolCreate(&gpu->pool, &pool), "memory pool", error)) {
+        return;
+    }
+    (void)cuda_failed(
+        cudaMemPoolSetAttribute(gpu->pool, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool",
+        error);
+}
+
+static void begin(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    comm->gpu->gather.log = &comm->log;
+    check_device(comm->gpu, error);
+    if (error->result == gemmarSuccess) {
+        prepare_device(comm->gpu, error);
+    }
+}
+
+/* What the ranks know of each other's GPUs. */
+struct device_facts {
+    uint32_t sms;
+    int32_t nccl;
+};
+
+static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct device_facts mine = {comm->gpu->sms, comm->gpu->api->version}, *all;
+    gemmarResult_t result;
+
+    all = calloc(comm->place.ranks, sizeof(*all));
+    if (all == NULL) {
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    result =
+        gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_DEVICE, error, &mine, sizeof(mine), all);
+    comm->sms = mine.sms;
+    for (uint32_t r = 0; result == gemmarSuccess && r < comm->place.ranks; r++) {
+        comm->sms = all[r].sms < comm->sms ? all[r].sms : comm->sms;
+        if (all[r].nccl != all[0].nccl) {
+            result = gemmar_error_set(error, gemmarInvalidUsage,
+                                      "rank %u has NCCL version %d, rank 0 version %d", r,
+                                      all[r].nccl, all[0].nccl);
+        }
+    }
+    free(all);
+    if (result == gemmarSuccess && comm->place.nodes > 1) {
+        result = gemmar_error_set(error, gemmarInvalidUsage,
+                                  "%u nodes: communicators of GPUs have one node so far",
+                                  comm->place.nodes);
+    }
+    return result;
+}
+
+/* The abort word and the record of what was waited for go where kernels and local peers see them. */
+static void move_words(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    char *base = gpu->peers.segments[comm->place.local].base;
+    void *mapped = NULL;
+
+    if (cuda_failed(cudaHostRegister(base, SEGMENT_BYTES,
+                                     cudaHostRegisterPortable | cudaHostRegisterMapped),
+                    "pinning the abort word", error)) {
+        return;
+    }
+    gpu->words = (struct gemmar_gpu_words *)(base + GEMMAR_PAGE);
+    if (cuda_failed(cudaHostGetDevicePointer(&mapped, base, 0), "mapping the abort word", error)) {
+        return;
+    }
+    gpu->mapped = (struct gemmar_gpu_words *)((char *)mapped + GEMMAR_PAGE);
+    comm->words = &gpu->words->comm;
+    comm->trouble = &gpu->words->trouble;
+    for (uint32_t g = 0; g < comm->place.locals; g++) {
+        struct gemmar_gpu_words *words =
+            (struct gemmar_gpu_words *)(gpu->peers.segments[g].base + GEMMAR_PAGE);
+
+        gpu->peers.abort[g] = &words->comm.abort;
+    }
+}
+
+/* Ranks by place, for messages of the kernel. */
+static void copy_ranks(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    size_t bytes = comm->place.ranks * sizeof(*gpu->rank_of);
+
+    if (!cuda_failed(cudaMalloc((void **)&gpu->rank_of, bytes), "device memory", error) &&
+        !cuda_failed(cudaMemcpyAsync(gpu->rank_of, comm->rank_of, bytes, cudaMemcpyHostToDevice,
+                                     gpu->stream),
+                     "device memory", error)) {
+        (void)cuda_failed(gemmar_gpu_wait_stream(gpu->stream, comm->settings.timeout_ns),
+                          "device memory", error);
+    }
+}
+
+static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    gemmarResult_t result = compare_devices(comm, error);
+
+    if (result == gemmarSuccess) {
+        result = gemmar_fabric_attach(comm, error);
+    }
+    if (result == gemmarSuccess) {
+        result = gemmar_local_peers_open(comm, SEGMENT_BYTES, &gpu->peers, error);
+    }
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    move_words(comm, error);
+    if (error->result == gemmarSuccess) {
+        copy_ranks(comm, error);
+    }
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_ATTACHED, error, NULL, 0, NULL);
+    if (result == gemmarSuccess) {
+        comm->peers = &gpu->peers;
+        gpu->gather.timeout_ns = comm->settings.timeout_ns; /* the ranks are together now */
+    }
+    return result;
+}
+
+static void close_order(struct gemmar_gpu_order *order)
+{
+    if (order->last != NULL) {
+        (void)cudaEventDestroy(order->last);
+    }
+    if (order->captured != NULL) {
+        (void)cudaEventDestroy(order->captured);
+    }
+}
+
+/* What a call that did not end may still use stays. */
+static void free_memory(struct gemmar_gpu *gpu)
+{
+    if (gpu->left_behind) {
+        return;
+    }
+    if (gpu->words != NULL) {
+        (void)cudaHostUnregister((char *)gpu->words - GEMMAR_PAGE);
+    }
+    gemmar_local_peers_close(&gpu->peers);
+    if (gpu->rank_of != NULL) {
+        (void)cudaFree(gpu->rank_of);
+    }
+    if (gpu->pool != NULL) {
+        (void)cudaMemPoolDestroy(gpu->pool);
+    }
+}
+
+void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended)
+{
+    int before;
+
+    if (gpu == NULL) {
+        return;
+    }
+    before = gemmar_gpu_enter(gpu->device);
+    gemmar_gpu_forget_registrations(gpu);
+    if (gpu->node != NULL && !gpu->left_behind) {
+        /* Aborting waits for nobody, and ends an all-gather of ours that did not. */
+        (void)(ended ? gpu->api->destroy(gpu->node) : gpu->api->abort(gpu->node));
+        gpu->gather.stuck = gpu->gather.stuck && gpu->gather.nccl != gpu->node;
+    }
+    gemmar_gather_close(&gpu->gather);
+    free_memory(gpu);
+    if (gpu->answers != NULL) {
+        (void)cudaFreeHost(gpu->answers);
+    }
+    if (gpu->stream != NULL) {
+        (void)cudaStreamDestroy(gpu->stream);
+    }
+    close_order(&gpu->order);
+    gemmar_gpu_leave(gpu->device, before);
+    free(gpu);
+}
+
+static void release(struct gemmarComm *comm)
+{
+    comm->words = comm->host_words;
+    comm->trouble = &comm->host_trouble;
+    gemmar_gpu_close(comm->gpu, comm->ended);
+    comm->gpu = NULL;
+}
+
+static uint64_t history(struct gemmarComm *comm)
+{
+    return comm->gpu->calls;
+}
+
+static uint64_t epoch(struct gemmarComm *comm)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    uint64_t *answer = &gpu->answers[GEMMAR_MAX_LOCAL_RANKS];
+    int before = gemmar_gpu_enter(gpu->device);
+
+    *answer = 0;
+    if (cudaMemcpyAsync(answer, &comm->workspace->words->epoch, sizeof(*answer),
+                        cudaMemcpyDeviceToHost, gpu->stream) == cudaSuccess) {
+        (void)gemmar_gpu_wait_stream(gpu->stream, comm->settings.timeout_ns); /* 0 then */
+    }
+    gemmar_gpu_leave(gpu->device, before);
+    return *answer;
+}
+
+const struct gemmar_backend gemmar_backend_gpu = {
+    .local_path = "peer memory of the GPUs",
+    .asynchronous = true,
+    .begin = begin,
+    .attach = attach,
+    .release = release,
+    .open_memory = gemmar_fabric_open_memory,
+    .close_memory = gemmar_fabric_close_memory,
+    .check = gemmar_gpu_check,
+    .capturing = gemmar_gpu_capturing,
+    .run = gemmar_gpu_run,
+    .settle = gemmar_gpu_settle,
+    .history = history,
+    .epoch = epoch,
+};
+
+/* Who I am in the caller's communicator, and a way to all its ranks. */
+static gemmarResult_t open_gpu(ncclComm_t nccl, struct gemmar_gpu *gpu,
+                               gemmarHostBootstrap_t *bootstrap, struct gemmar_error *error)
+{
+    const struct gemmar_nccl_api *api = gpu->api;
+    ncclResult_t rc = api->count(nccl, &bootstrap->nranks);
+
+    rc = rc == ncclSuccess ? api->rank(nccl, &bootstrap->rank) : rc;
+    rc = rc == ncclSuccess ? api->device(nccl, &gpu->device) : rc;
+    if (rc != ncclSuccess) {
+        return gemmar_nccl_failed(api, nccl, rc, "asking the communicator", error);
+    }
+    gpu->parent = nccl;
+    gpu->gather = (struct gemmar_gather){.api = api,
+                                         .log = &plain,
+                                         .nccl = nccl,
+                                         .ranks = bootstrap->nranks,
+                                         .device = gpu->device,
+                                         .timeout_ns = CREATE_NS};
+    bootstrap->allGather = gemmar_gather_all;
+    bootstrap->context = &gpu->gather;
+    return gemmar_gather_open(&gpu->gather, error);
+}
+
+static gemmarResult_t create(gemmarComm_t *out, ncclComm_t nccl, const gemmarConfig_t *config,
+                             struct gemmar_gpu **gpu, struct gemmar_error *error)
+{
+    gemmarHostBootstrap_t bootstrap = {.size = sizeof(bootstrap)};
+    int current = -1, before, device;
+    gemmarResult_t result;
+
+    (void)cudaGetDevice(&current); /* -1 is no device of the communicator's */
+    result = open_gpu(nccl, *gpu, &bootstrap, error);
+    if (result != gemmarSuccess) {
+        return result;
+    }
+    if (current != (*gpu)->device) { /* goes on to the first step, where all learn of it */
+        (void)gemmar_error_set(error, gemmarInvalidUsage,
+                               "the current device is %d, the communicator's is %d", current,
+                               (*gpu)->device);
+    }
+    device = (*gpu)->device;
+    before = gemmar_gpu_enter(device);
+    result = gemmar_comm_create(&gemmar_backend_gpu, gpu, &bootstrap, config, out, error);
+    gemmar_gpu_leave(device, before);
+    return result;
+}
+
+gemmarResult_t gemmarCommCreate(gemmarComm_t *comm, ncclComm_t nccl, const gemmarConfig_t *config)
+{
+    struct gemmar_error *error = gemmar_error_thread();
+    struct gemmar_gpu *gpu;
+    gemmarResult_t result;
+
+    gemmar_error_clear(error);
+    if (comm == NULL || nccl == NULL) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "%s is NULL",
+                                comm == NULL ? "comm" : "nccl");
+    }
+    gpu = calloc(1, sizeof(*gpu));
+    if (gpu == NULL) {
+        return gemmar_error_set(error, gemmarSystemError, "out of memory");
+    }
+    gpu->api = gemmar_nccl_api(error);
+    result = gpu->api != NULL ? create(comm, nccl, config, &gpu, error) : error->result;
+    gemmar_gpu_close(gpu, false);
+    return result;
+}

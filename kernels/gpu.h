@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator on a GPU: what it has beside the members that all communicators have.
+#ifndef GEMMAR_KERNELS_GPU_H
+#define GEMMAR_KERNELS_GPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/backend.h"
+#include "kernels/local_peers.h"
+#include "kernels/nccl_api.h"
+#include "kernels/nccl_gather.h"
+
+#define GEMMAR_GPU_SEEN 64 /* pointers of earlier calls that were found good */
+
+/* In the second page of a rank's segment: pinned, mapped into the GPU, and its local peers may set
+ * the abort word. */
+struct gemmar_gpu_words {
+    struct gemmar_comm_words comm;
+    struct gemmar_trouble trouble;
+};
+
+/* A buffer that peers write directly. */
+struct gemmar_registration {
+    struct gemmar_registration *next;
+    uint64_t number; /* counts registrations: equal on all ranks */
+    char *buff;
+    uint64_t bytes;
+    ncclWindow_t window;
+    char *peers[GEMMAR_MAX_LOCAL_RANKS]; /* `buff` of every local rank, as this GPU maps it */
+};
+
+/* Calls of a communicator run one after the other, whatever their streams. Streams are told apart
+ * by number: a handle may come again. */
+struct gemmar_gpu_order {
+    cudaEvent_t last; /* end of the last call outside capture */
+    bool any;         /* there was one */
+    unsigned long long last_stream;
+    cudaEvent_t captured; /* end of the last captured call, within its capture */
+    unsigned long long capture, capture_stream;
+};
+
+struct gemmar_gpu {
+    const struct gemmar_nccl_api *api;
+    int device;
+    uint32_t sms;
+    ncclComm_t parent; /* the caller's; not used after creation on one node */
+    ncclComm_t node;   /* ours: the ranks of this node, in local order */
+    struct gemmar_gather gather;
+
+    struct gemmar_local_peers peers;
+    struct gemmar_gpu_words *words;  /* in my segment */
+    struct gemmar_gpu_words *mapped; /* the same, as the GPU sees it */
+    uint32_t *rank_of;               /* communicator's, in device memory */
+    uint64_t *answers;               /* pinned: what small kernels and copies give back */
+    cudaStream_t stream;             /* for set-up; calls run on the caller's */
+    cudaMemPool_t pool;              /* operands that had to be packed */
+
+    struct gemmar_gpu_order order;
+    uint64_t calls; /* enqueued or captured */
+    const void *seen[GEMMAR_GPU_SEEN];
+    struct gemmar_registration *registrations;
+    uint64_t registered; /* so far */
+    bool left_behind; /* a call did not end: its memory is not given back, it may still run */
+};
+
+/* An allocation that memory lies in. */
+struct gemmar_gpu_memory {
+    char *base;
+    uint64_t bytes;
+    bool shareable; /* a window can be laid over it */
+};
+
+extern const struct gemmar_backend gemmar_backend_gpu;
+
+/* kernels/comm_gpu.c. NULL is legal. Never waits for a peer. */
+void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended);
+
+/* kernels/fabric_nccl.c: the communicator of the node's ranks (collective, `gpu->node` is set on
+ * success), and the workspace's memory. */
+gemmarResult_t gemmar_fabric_attach(struct gemmarComm *comm, struct gemmar_error *error);
+gemmarResult_t gemmar_fabric_open_memory(struct gemmarComm *comm, struct gemmar_workspace *w,
+                                         uint64_t epoch, struct gemmar_error *error);
+void gemmar_fabric_close_memory(struct gemmarComm *comm, struct gemmar_workspace *w);
+
+/* Collective: a window over the allocation that [buff, buff + bytes) lies in; out_peers[g] is `buff`
+ * of local rank g. All ranks refuse memory that differs between them or cannot be shared. */
+gemmarResult_t gemmar_fabric_window(struct gemmarComm *comm, void *buff, uint64_t bytes,
+                                    ncclWindow_t *out_window, char **out_peers,
+                                    struct gemmar_error *error);
+
+/* kernels/register_gpu.c: addresses of the output at all local ranks, [locals], and a number that is
+ * equal on ranks that keep the rule of gemmarCommRegister; false and 0: C is not registered. */
+bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
+                        const struct gemmar_operands *operands, void **out_targets,
+                        uint64_t *out_key);
+void gemmar_gpu_forget_registrations(struct gemmar_gpu *gpu);
+
+/* kernels/launch_gpu.c: struct gemmar_backend's members. */
+gemmarResult_t gemmar_gpu_check(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
+                                gemmarStream_t stream, struct gemmar_error *error);
+bool gemmar_gpu_capturing(struct gemmarComm *comm, gemmarStream_t stream);
+gemmarResult_t gemmar_gpu_run(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                              const struct gemmar_operands *operands, gemmarStream_t stream);
+gemmarResult_t gemmar_gpu_settle(struct gemmarComm *comm, struct gemmar_error *error);
+
+#endif
