@@ -11,7 +11,7 @@
 
 #define SEGMENT_BYTES (2u * GEMMAR_PAGE) /* struct gemmar_control, struct gemmar_gpu_words */
 
-#define CREATE_NS     (300 * UINT64_C(1000000000)) /* ranks may come to the creation this late */
+#define CREATE_NS (300 * UINT64_C(1000000000)) /* ranks may come to the creation this late */
 
 static const struct gemmar_logger plain = {.level = GEMMAR_LOG_WARN}; /* before there is a comm */
 
@@ -70,9 +70,8 @@ static void prepare_device(struct gemmar_gpu *gpu, struct gemmar_error *error)
         cuda_failed(cudaMemPoolCreate(&gpu->pool, &pool), "memory pool", error)) {
         return;
     }
-    (void)cuda_failed(
-        cudaMemPoolSetAttribute(gpu->pool, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool",
-        error);
+    (void)cuda_failed(cudaMemPoolSetAttribute(gpu->pool, cudaMemPoolAttrReleaseThreshold, &keep),
+                      "memory pool", error);
 }
 
 static void begin(struct gemmarComm *comm, struct gemmar_error *error)
@@ -99,8 +98,7 @@ static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_err
     if (all == NULL) {
         (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
-    result =
-        gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_DEVICE, error, &mine, sizeof(mine), all);
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_DEVICE, error, &mine, sizeof(mine), all);
     comm->sms = mine.sms;
     for (uint32_t r = 0; result == gemmarSuccess && r < comm->place.ranks; r++) {
         comm->sms = all[r].sms < comm->sms ? all[r].sms : comm->sms;
@@ -119,7 +117,8 @@ static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_err
     return result;
 }
 
-/* The abort word and the record of what was waited for go where kernels and local peers see them. */
+/* The abort word and the record of what was waited for go where kernels and local peers see them.
+ */
 static void move_words(struct gemmarComm *comm, struct gemmar_error *error)
 {
     struct gemmar_gpu *gpu = comm->gpu;

@@ -3,8 +3,8 @@
 // windows of it over whole allocations.
 //
 // NCCL's window call waits for the other ranks, and one that fails on a rank alone leaves them
-// waiting; allocations of different sizes give silently different offsets. So the ranks compare what
-// they are about to register first, and refuse together.
+// waiting; allocations of different sizes give silently different offsets. So the ranks compare
+// what they are about to register first, and refuse together.
 #include "kernels/gpu.h"
 
 #include <cuda.h>
@@ -35,8 +35,7 @@ static void check_support(struct gemmar_gpu *gpu, struct gemmar_error *error)
 {
     static const char requirements[REQUIREMENTS_BYTES];
     char *dev_comm = calloc(1, DEV_COMM_BYTES);
-    struct properties p = {
-        .size = 40, .magic = PROPERTIES_MAGIC, .version = PROPERTIES_VERSION};
+    struct properties p = {.size = 40, .magic = PROPERTIES_MAGIC, .version = PROPERTIES_VERSION};
     ncclResult_t rc;
     bool support = false;
 
@@ -55,11 +54,12 @@ static void check_support(struct gemmar_gpu *gpu, struct gemmar_error *error)
         (void)gpu->api->dev_comm_destroy(gpu->node, dev_comm); /* it holds nothing */
     }
     if (!support) {
-        (void)gemmar_error_set(error, gemmarInvalidUsage,
-                               "NCCL's symmetric memory cannot be used by these ranks: it needs peer "
-                               "access between all GPUs of the node, and NCCL_CUMEM_ENABLE and "
-                               "NCCL_WIN_ENABLE not 0 (NCCL says %s)",
-                               gpu->api->error_string(rc));
+        (void)gemmar_error_set(
+            error, gemmarInvalidUsage,
+            "NCCL's symmetric memory cannot be used by these ranks: it needs peer "
+            "access between all GPUs of the node, and NCCL_CUMEM_ENABLE and "
+            "NCCL_WIN_ENABLE not 0 (NCCL says %s)",
+            gpu->api->error_string(rc));
     }
     free(dev_comm);
 }
@@ -70,11 +70,11 @@ static void check_team(struct gemmarComm *comm, struct gemmar_error *error)
     struct gemmar_nccl_team team = comm->gpu->api->team_lsa(comm->gpu->node);
 
     if (team.ranks != (int)comm->place.locals || team.rank != (int)comm->place.local) {
-        (void)gemmar_error_set(error, gemmarInvalidUsage,
-                               "rank %u is %d of %d ranks that NCCL connects by loads and stores, and "
-                               "local rank %u of %u: NCCL and gemmar see other nodes",
-                               comm->place.rank, team.rank, team.ranks, comm->place.local,
-                               comm->place.locals);
+        (void)gemmar_error_set(
+            error, gemmarInvalidUsage,
+            "rank %u is %d of %d ranks that NCCL connects by loads and stores, and "
+            "local rank %u of %u: NCCL and gemmar see other nodes",
+            comm->place.rank, team.rank, team.ranks, comm->place.local, comm->place.locals);
     }
 }
 
@@ -186,12 +186,12 @@ static gemmarResult_t same_memory(struct gemmarComm *comm, const struct window_f
                                       "gemmarMemAlloc or ncclMemAlloc",
                                       r);
         } else if (memcmp(&all[r], &all[0], sizeof(*all)) != 0) {
-            result = gemmar_error_set(
-                error, gemmarInvalidUsage,
-                "rank %u registers %" PRIu64 " bytes at offset %" PRIu64 " of %" PRIu64
-                ", rank 0 %" PRIu64 " at %" PRIu64 " of %" PRIu64 ": they must be equal",
-                r, all[r].bytes, all[r].offset, all[r].allocation, all[0].bytes, all[0].offset,
-                all[0].allocation);
+            result = gemmar_error_set(error, gemmarInvalidUsage,
+                                      "rank %u registers %" PRIu64 " bytes at offset %" PRIu64
+                                      " of %" PRIu64 ", rank 0 %" PRIu64 " at %" PRIu64
+                                      " of %" PRIu64 ": they must be equal",
+                                      r, all[r].bytes, all[r].offset, all[r].allocation,
+                                      all[0].bytes, all[0].offset, all[0].allocation);
         }
     }
     free(all);

@@ -63,7 +63,7 @@ struct gemmar_gpu {
     const void *seen[GEMMAR_GPU_SEEN];
     struct gemmar_registration *registrations;
     uint64_t registered; /* so far */
-    bool left_behind; /* a call did not end: its memory is not given back, it may still run */
+    bool left_behind;    /* a call did not end: its memory is not given back, it may still run */
 };
 
 /* An allocation that memory lies in. */
@@ -85,14 +85,14 @@ gemmarResult_t gemmar_fabric_open_memory(struct gemmarComm *comm, struct gemmar_
                                          uint64_t epoch, struct gemmar_error *error);
 void gemmar_fabric_close_memory(struct gemmarComm *comm, struct gemmar_workspace *w);
 
-/* Collective: a window over the allocation that [buff, buff + bytes) lies in; out_peers[g] is `buff`
- * of local rank g. All ranks refuse memory that differs between them or cannot be shared. */
+/* Collective: a window over the allocation that [buff, buff + bytes) lies in; out_peers[g] is
+ * `buff` of local rank g. All ranks refuse memory that differs between them or cannot be shared. */
 gemmarResult_t gemmar_fabric_window(struct gemmarComm *comm, void *buff, uint64_t bytes,
                                     ncclWindow_t *out_window, char **out_peers,
                                     struct gemmar_error *error);
 
-/* kernels/register_gpu.c: addresses of the output at all local ranks, [locals], and a number that is
- * equal on ranks that keep the rule of gemmarCommRegister; false and 0: C is not registered. */
+/* kernels/register_gpu.c: addresses of the output at all local ranks, [locals], and a number that
+ * is equal on ranks that keep the rule of gemmarCommRegister; false and 0: C is not registered. */
 bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
                         const struct gemmar_operands *operands, void **out_targets,
                         uint64_t *out_key);

@@ -55,7 +55,9 @@ static gemmarResult_t check_stream(struct gemmar_gpu *gpu, cudaStream_t stream,
     int device = gpu->device;
     cudaError_t rc = cudaStreamIsCapturing(stream, &status);
 
-    if (rc == cudaSuccess && (uintptr_t)stream > LAST_SPECIAL_STREAM) {
+    /* In capture nobody may ask; there a stream of another device is refused by the launch. */
+    if (rc == cudaSuccess && status == cudaStreamCaptureStatusNone &&
+        (uintptr_t)stream > LAST_SPECIAL_STREAM) {
         rc = cudaStreamGetDevice(stream, &device);
     }
     if (rc != cudaSuccess) {
@@ -145,8 +147,7 @@ static cudaError_t order_before(struct gemmar_gpu_order *order, cudaStream_t str
 static cudaError_t order_after(struct gemmar_gpu_order *order, cudaStream_t stream,
                                unsigned long long capture, unsigned long long id)
 {
-    cudaError_t rc =
-        cudaEventRecord(capture != 0 ? order->captured : order->last, stream);
+    cudaError_t rc = cudaEventRecord(capture != 0 ? order->captured : order->last, stream);
 
     if (rc != cudaSuccess) {
         return rc;
@@ -191,11 +192,11 @@ static gemmarResult_t cannot_start(struct gemmarComm *comm, cudaError_t rc, bool
                           ? "its thread blocks do not fit on the GPU all at once (GEMMAR_CTAS)"
                           : cudaGetErrorString(rc);
 
-    return captured ? gemmar_comm_refuse(comm, gemmarUnhandledCudaError,
-                                         "the call could not be captured: %s", why)
-                    : gemmar_comm_break(comm, gemmarUnhandledCudaError,
-                                        "rank %u: the call could not start: %s", comm->place.rank,
-                                        why);
+    return captured
+               ? gemmar_comm_refuse(comm, gemmarUnhandledCudaError,
+                                    "the call could not be captured: %s", why)
+               : gemmar_comm_break(comm, gemmarUnhandledCudaError,
+                                   "rank %u: the call could not start: %s", comm->place.rank, why);
 }
 
 gemmarResult_t gemmar_gpu_run(struct gemmarComm *comm, const struct gemmar_plan *plan,

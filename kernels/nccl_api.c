@@ -59,8 +59,8 @@ static gemmarResult_t load(struct gemmar_nccl_api *out, struct gemmar_error *err
     if (error->result != gemmarSuccess) {
         return error->result;
     }
-    if (!look_up(library, "ncclGetVersion", &get_version) ||
-        get_version(&version) != ncclSuccess || version < GEMMAR_NCCL_OLDEST) {
+    if (!look_up(library, "ncclGetVersion", &get_version) || get_version(&version) != ncclSuccess ||
+        version < GEMMAR_NCCL_OLDEST) {
         return gemmar_error_set(error, gemmarInvalidUsage,
                                 "the process's NCCL is version %d.%d.%d: 2.28.0 or newer is needed",
                                 version / 10000, version / 100 % 100, version % 100);
@@ -93,9 +93,8 @@ gemmarResult_t gemmar_nccl_failed(const struct gemmar_nccl_api *api, ncclComm_t 
 {
     const char *words = api->last_error(nccl);
 
-    return gemmar_error_set(error,
-                            result == ncclInProgress ? gemmarInternalError : (gemmarResult_t)result,
-                            "%s: NCCL says %s%s%s", what, api->error_string(result),
-                            words != NULL && words[0] != '\0' ? ": " : "",
-                            words != NULL ? words : "");
+    return gemmar_error_set(
+        error, result == ncclInProgress ? gemmarInternalError : (gemmarResult_t)result,
+        "%s: NCCL says %s%s%s", what, api->error_string(result),
+        words != NULL && words[0] != '\0' ? ": " : "", words != NULL ? words : "");
 }

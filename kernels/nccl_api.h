@@ -26,8 +26,7 @@ struct gemmar_nccl_team {
     X(count, ncclCommCount, ncclResult_t (*)(const ncclComm_t, int *))                             \
     X(device, ncclCommCuDevice, ncclResult_t (*)(const ncclComm_t, int *))                         \
     X(rank, ncclCommUserRank, ncclResult_t (*)(const ncclComm_t, int *))                           \
-    X(split, ncclCommSplit,                                                                        \
-      ncclResult_t (*)(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))                        \
+    X(split, ncclCommSplit, ncclResult_t (*)(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))  \
     X(destroy, ncclCommDestroy, ncclResult_t (*)(ncclComm_t))                                      \
     X(abort, ncclCommAbort, ncclResult_t (*)(ncclComm_t))                                          \
     X(all_gather, ncclAllGather,                                                                   \

@@ -7,10 +7,10 @@
 
 #include "transport/wait.h"
 
-#define PIECE_BYTES  65536u
-#define ALL_BYTES    (UINT64_C(4) << 20) /* with many ranks the pieces are smaller */
-#define LEAST_BYTES  1024u
-#define LOOK_TURNS   256 /* turns of a wait between two looks at NCCL's own errors */
+#define PIECE_BYTES 65536u
+#define ALL_BYTES   (UINT64_C(4) << 20) /* with many ranks the pieces are smaller */
+#define LEAST_BYTES 1024u
+#define LOOK_TURNS  256 /* turns of a wait between two looks at NCCL's own errors */
 
 int gemmar_gpu_enter(int device)
 {
@@ -131,8 +131,8 @@ static int wait_for_piece(struct gemmar_gather *g)
 
 static int gather_piece(struct gemmar_gather *g, size_t bytes)
 {
-    cudaError_t rc = cudaMemcpyAsync(g->device_memory, g->host, bytes, cudaMemcpyHostToDevice,
-                                     g->stream);
+    cudaError_t rc =
+        cudaMemcpyAsync(g->device_memory, g->host, bytes, cudaMemcpyHostToDevice, g->stream);
     ncclResult_t nccl = ncclSuccess;
 
     if (rc == cudaSuccess) {

@@ -20,9 +20,9 @@ struct gemmar_gather {
     uint64_t timeout_ns; /* of one step */
     size_t piece;        /* bytes of a rank that travel at a time */
     cudaStream_t stream;
-    char *host;   /* pinned: mine [piece], all [ranks][piece] */
+    char *host;          /* pinned: mine [piece], all [ranks][piece] */
     char *device_memory; /* the same */
-    bool stuck;   /* a step did not end: NCCL's kernel may run for ever, nothing can be freed */
+    bool stuck; /* a step did not end: NCCL's kernel may run for ever, nothing can be freed */
 };
 
 /* `out` has api, log, nccl, ranks, device and timeout_ns set; the rest is zeroed. */

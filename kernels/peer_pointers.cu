@@ -21,6 +21,7 @@ extern "C" cudaError_t gemmar_peer_pointers_load(void)
 extern "C" cudaError_t gemmar_peer_pointers(void *window, uint32_t locals, uint64_t *out,
                                             cudaStream_t stream)
 {
-    peer_pointers<<<1, 32, 0, stream>>>((ncclWindow_t)window, locals, out);
-    return cudaGetLastError();
+    void *arguments[] = {&window, &locals, &out};
+
+    return cudaLaunchKernel(peer_pointers, dim3(1), dim3(32), arguments, 0, stream);
 }

@@ -61,8 +61,8 @@ static gemmarResult_t enter(struct gemmarComm *comm)
     gemmarResult_t result = gemmar_comm_enter(comm);
 
     if (result == gemmarSuccess && comm->gpu == NULL) {
-        result = gemmar_comm_refuse(comm, gemmarInvalidUsage,
-                                    "a CPU communicator registers no buffers");
+        result =
+            gemmar_comm_refuse(comm, gemmarInvalidUsage, "a CPU communicator registers no buffers");
     }
     return result;
 }

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,6 +47,7 @@ struct rank {
     gemmarComm_t comm;
     cudaStream_t stream, other;
     const char *test;
+    const char *step; /* what it is in, if it hangs */
 };
 
 struct shape {
@@ -53,6 +55,7 @@ struct shape {
 };
 
 static struct nccl nccl;
+static struct rank ranks[MAX_RANKS]; /* of this process */
 static const char *only;
 
 static void check(struct rank *r, bool ok, const char *format, ...)
@@ -92,7 +95,11 @@ static void expect(struct rank *r, gemmarResult_t got, gemmarResult_t want, cons
 
 static void barrier(struct rank *r)
 {
+    const char *step = r->step;
+
+    r->step = "barrier";
     (void)pthread_barrier_wait(&r->all->barrier);
+    r->step = step;
 }
 
 static double now_us(void)
@@ -179,6 +186,7 @@ static void open_problem(struct rank *r, struct problem *p)
 {
     struct shape s = p->s;
 
+    r->step = "allocate";
     p->ldc = p->ldc != 0 ? p->ldc : s.n;
     p->a = upload(r, r->rank, 0, s.m * s.k, p->bf16);
     p->b = upload(r, r->rank, 1, s.k * s.n, p->bf16);
@@ -191,8 +199,9 @@ static void open_problem(struct rank *r, struct problem *p)
     barrier(r); /* memory is not allocated while the kernel of a peer may wait for mine */
 }
 
-static void close_problem(struct problem *p)
+static void close_problem(struct rank *r, struct problem *p)
 {
+    r->step = "free";
     (void)cudaFree(p->a);
     (void)cudaFree(p->b);
     (void)cudaFree(p->bias);
@@ -200,6 +209,7 @@ static void close_problem(struct problem *p)
         (void)cudaFree(p->c);
     }
     free(p->product);
+    barrier(r); /* freeing waits for the GPUs of all threads: no kernel may wait for this one */
 }
 
 /* C = value everywhere, rows with their gaps. */
@@ -223,6 +233,7 @@ static void compare(struct rank *r, const struct problem *p, int times, int plus
     int64_t count = p->s.m * p->ldc, wrong = 0, first = -1;
     uint16_t *host = malloc((size_t)count * 2);
 
+    r->step = "compare";
     cuda(r, cudaMemcpy(host, p->c, (size_t)count * 2, cudaMemcpyDeviceToHost), "result");
     for (int64_t i = 0; i < p->s.m; i++) {
         for (int64_t j = 0; j < p->ldc; j++) {
@@ -261,13 +272,19 @@ static gemmarResult_t call_on(struct rank *r, const struct problem *p, float alp
                               .alpha = alpha,
                               .beta = beta};
 
-    return gemmar_fused_ex(&args, r->comm, stream);
+    gemmarResult_t rc;
+
+    r->step = "call";
+    rc = gemmar_fused_ex(&args, r->comm, stream);
+    r->step = "after a call";
+    return rc;
 }
 
 static void create(struct rank *r, unsigned timeout_ms, unsigned compare_calls)
 {
     gemmarConfig_t config = GEMMAR_CONFIG_INITIALIZER;
 
+    r->step = "create";
     config.timeoutMs = timeout_ms;
     config.check = compare_calls;
     r->comm = NULL;
@@ -276,8 +293,10 @@ static void create(struct rank *r, unsigned timeout_ms, unsigned compare_calls)
 
 static void destroy(struct rank *r)
 {
-    gemmarResult_t rc = gemmarCommDestroy(r->comm);
+    gemmarResult_t rc;
 
+    r->step = "destroy";
+    rc = gemmarCommDestroy(r->comm);
     r->comm = NULL;
     check(r, rc == gemmarSuccess, "destroy: %s", gemmarGetLastError(NULL));
 }
@@ -292,11 +311,11 @@ static void one_call(struct rank *r, struct shape s, const char *what)
     expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, what);
     cuda(r, cudaStreamSynchronize(r->stream), what);
     compare(r, &p, 1, 0, false, what);
-    close_problem(&p);
+    close_problem(r, &p);
 }
 
-static const struct shape shapes[] = {{1, 1, 1},      {17, 33, 5},    {64, 1024, 24},
-                                      {128, 256, 32}, {100, 300, 24}, {257, 511, 17},
+static const struct shape shapes[] = {{1, 1, 1},       {17, 33, 5},    {64, 1024, 24},
+                                      {128, 256, 32},  {100, 300, 24}, {257, 511, 17},
                                       {512, 1024, 32}, {5, 7, 0}};
 
 static void results(struct rank *r, bool registered)
@@ -329,7 +348,7 @@ static void results(struct rank *r, bool registered)
                 cuda(r, cudaStreamSynchronize(r->stream), "epilogue");
                 compare(r, &p, 2, 3, true, "epilogue");
             }
-            close_problem(&p);
+            close_problem(r, &p);
         }
     }
     if (registered) {
@@ -375,16 +394,19 @@ static void test_refused_registration(struct rank *r)
     (void)cudaFree(plain);
 }
 
+/* A capture of global mode forbids a process's other threads to allocate or copy meanwhile. */
 static cudaGraphExec_t capture(struct rank *r, const struct problem *p, float beta)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
 
+    barrier(r);
     cuda(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeGlobal), "begin capture");
     expect(r, call_on(r, p, 1, beta, false, r->stream), gemmarSuccess, NULL, "captured call");
     cuda(r, cudaStreamEndCapture(r->stream, &graph), "end capture");
     cuda(r, cudaGraphInstantiate(&exec, graph, 0), "instantiate");
     (void)cudaGraphDestroy(graph);
+    barrier(r);
     return exec;
 }
 
@@ -411,8 +433,8 @@ static void test_graph(struct rank *r)
     compare(r, &p, 110, 0, false, "110 replays");
     compare(r, &q, 1, 0, false, "between replays");
     (void)cudaGraphExecDestroy(exec);
-    close_problem(&q);
-    close_problem(&p);
+    close_problem(r, &q);
+    close_problem(r, &p);
     destroy(r);
 }
 
@@ -428,6 +450,7 @@ static void test_graph_of_two_streams(struct rank *r)
     open_problem(r, &p);
     cuda(r, cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "event");
     cuda(r, cudaEventCreateWithFlags(&join, cudaEventDisableTiming), "event");
+    barrier(r);
     cuda(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeGlobal), "begin");
     cuda(r, cudaEventRecord(fork, r->stream), "fork");
     cuda(r, cudaStreamWaitEvent(r->other, fork, 0), "fork");
@@ -436,6 +459,7 @@ static void test_graph_of_two_streams(struct rank *r)
     cuda(r, cudaEventRecord(join, r->other), "join");
     cuda(r, cudaStreamWaitEvent(r->stream, join, 0), "join");
     cuda(r, cudaStreamEndCapture(r->stream, &graph), "end");
+    barrier(r);
     cuda(r, cudaGraphInstantiate(&exec, graph, 0), "instantiate");
     set_c(r, &p, 0);
     for (int i = 0; i < 20; i++) {
@@ -447,7 +471,7 @@ static void test_graph_of_two_streams(struct rank *r)
     (void)cudaGraphDestroy(graph);
     (void)cudaEventDestroy(fork);
     (void)cudaEventDestroy(join);
-    close_problem(&p);
+    close_problem(r, &p);
     destroy(r);
 }
 
@@ -466,10 +490,12 @@ static void test_growth(struct rank *r)
     set_c(r, &small, 0);
     expect(r, gemmarCommGetInfo(r->comm, &before), gemmarSuccess, NULL, "info");
     cuda(r, cudaGraphLaunch(exec, r->stream), "replay");
+    barrier(r);
     cuda(r, cudaStreamBeginCapture(r->other, cudaStreamCaptureModeGlobal), "begin capture");
     expect(r, call_on(r, &large, 1, 0, false, r->other), gemmarInvalidUsage, "gemmarCommReserve",
            "growth in capture");
     cuda(r, cudaStreamEndCapture(r->other, &graph), "end capture");
+    barrier(r);
     (void)cudaGraphDestroy(graph);
     cuda(r, cudaStreamSynchronize(r->stream), "replay");
     set_c(r, &large, INT32_MAX);
@@ -488,8 +514,8 @@ static void test_growth(struct rank *r)
           "workspace %lu, then %lu bytes, epoch %lu", before.workspaceBytes, after.workspaceBytes,
           after.epoch);
     (void)cudaGraphExecDestroy(exec);
-    close_problem(&large);
-    close_problem(&small);
+    close_problem(r, &large);
+    close_problem(r, &small);
     destroy(r);
 }
 
@@ -506,7 +532,7 @@ static void test_streams(struct rank *r)
     }
     cuda(r, cudaDeviceSynchronize(), "calls");
     compare(r, &p, 99, 0, false, "three streams");
-    close_problem(&p);
+    close_problem(r, &p);
     destroy(r);
 }
 
@@ -556,12 +582,11 @@ static void test_arguments(struct rank *r)
     cuda(r, cudaStreamSynchronize(r->stream), "other device current");
     compare(r, &p, 1, 0, false, "other device current");
     one_call(r, shapes[1], "after refusals");
-    cuda(r, cudaGetLastError(), "error state");
     (void)cudaFree(foreign);
     (void)cudaStreamDestroy(stream);
     (void)cudaFreeHost(pinned);
     free(host);
-    close_problem(&p);
+    close_problem(r, &p);
     destroy(r);
 }
 
@@ -592,7 +617,7 @@ static void test_compare_calls(struct rank *r)
     open_problem(r, &p);
     expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarInvalidUsage, "another M",
            "other M, compared");
-    close_problem(&p);
+    close_problem(r, &p);
     one_call(r, shapes[1], "after a call that differed");
     destroy(r);
 }
@@ -622,7 +647,7 @@ static void test_never_calls(struct rank *r)
                "call after the others left");
         printf("never calls, rank %d: %s\n", r->rank, gemmarGetLastError(r->comm));
     }
-    close_problem(&p);
+    close_problem(r, &p);
     destroy(r);
     cuda(r, cudaDeviceSynchronize(), "the GPU goes on");
     barrier(r);
@@ -666,7 +691,7 @@ static void test_abort(struct rank *r)
         expect(r, state, gemmarRemoteError, "gemmarCommAbort", "async error of a peer");
     }
     expect(r, call_on(r, &p, 1, 0, false, r->stream), state, NULL, "next call");
-    close_problem(&p);
+    close_problem(r, &p);
     destroy(r);
     barrier(r);
     create(r, 20000, 0);
@@ -706,7 +731,7 @@ static void test_host_time(struct rank *r)
     cuda(r, cudaStreamSynchronize(r->stream), "calls");
     printf("host time: rank %d: %.2f us a call, at most %.1f\n", r->rank, total / calls, most);
     check(r, total / calls <= 10, "%.2f us of host time per call", total / calls);
-    close_problem(&p);
+    close_problem(r, &p);
     destroy(r);
 }
 
@@ -753,7 +778,8 @@ static void *run_rank(void *argument)
         barrier(r);
         if (r->rank == 0) {
             printf("%s %s (%.2f s)\n",
-                   __atomic_load_n(&r->all->failures, __ATOMIC_RELAXED) == failures ? "ok" : "not ok",
+                   __atomic_load_n(&r->all->failures, __ATOMIC_RELAXED) == failures ? "ok"
+                                                                                    : "not ok",
                    tests[i].name, (now_us() - began) * 1e-6);
             fflush(stdout);
         }
@@ -762,9 +788,20 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
+/* Where it hangs. */
+static void say_steps(int signal)
+{
+    (void)signal;
+    for (int i = 0; i < MAX_RANKS; i++) {
+        if (ranks[i].all != NULL) {
+            dprintf(2, "rank %d: test %s, step %s\n", ranks[i].rank, ranks[i].test, ranks[i].step);
+        }
+    }
+    _exit(3);
+}
+
 static void run_threads(struct shared *all)
 {
-    struct rank ranks[MAX_RANKS] = {0};
     pthread_t threads[MAX_RANKS];
 
     for (int i = 0; i < all->ranks; i++) {
@@ -800,16 +837,19 @@ static void run_processes(struct shared *all)
 {
     for (int i = 0; i < all->ranks; i++) {
         if (fork() == 0) {
-            struct rank r = {.all = all, .rank = i, .test = "set-up"};
+            struct rank *r = &ranks[0];
 
+            r->all = all;
+            r->rank = i;
+            r->test = "set-up";
             if (!load_nccl()) {
                 _exit(1);
             }
             if (i == 0) {
-                check(&r, nccl.unique_id(&all->id) == ncclSuccess, "ncclGetUniqueId");
+                check(r, nccl.unique_id(&all->id) == ncclSuccess, "ncclGetUniqueId");
             }
-            barrier(&r);
-            (void)run_rank(&r);
+            barrier(r);
+            (void)run_rank(r);
             _exit(0);
         }
     }
@@ -825,8 +865,8 @@ static void run_processes(struct shared *all)
 
 int main(int argc, char **argv)
 {
-    struct shared *all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *all =
+        mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_barrierattr_t attributes;
     bool processes = false;
 
@@ -850,6 +890,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "checkcomm: 2 to %d ranks\n", MAX_RANKS);
         return 2;
     }
+    (void)signal(SIGTERM, say_steps);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)pthread_barrierattr_init(&attributes);
     (void)pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     (void)pthread_barrier_init(&all->barrier, &attributes, (unsigned)all->ranks);
