@@ -7,9 +7,11 @@
 
 #define GEMMAR_WAIT_LOOK                                                                           \
     64 /* turns between two looks at the abort word and the clock: about 20 us */
-#define GEMMAR_WAIT_NS 256
+#define GEMMAR_WAIT_NS   256
+#define GEMMAR_WAIT_SPIN 32 /* turns without a pause: about as long as a part is on its way */
 
-/* Shared memory of the inner product, given by the kernel. */
+/* Shared memory of the inner product, given by the kernel. The kernel defines it and
+ * gemmar_exec_gemm_tile (kernels/gemm_simt.cuh) before it includes the roles. */
 struct gemmar_gemm_scratch;
 
 /* All lanes of the CTA are here, and all of them said yes. */
@@ -92,7 +94,9 @@ GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t
     uint64_t began = 0;
 
     for (uint32_t turn = 1; gemmar_ld_acquire_sys(word) < target; turn++) {
-        __nanosleep(GEMMAR_WAIT_NS);
+        if (turn > GEMMAR_WAIT_SPIN) {
+            __nanosleep(GEMMAR_WAIT_NS);
+        }
         if (turn % GEMMAR_WAIT_LOOK != 0) {
             continue;
         }
@@ -109,10 +113,5 @@ GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t
     }
     return true;
 }
-
-static __device__ void gemmar_exec_gemm_tile(const struct gemmar_call *call,
-                                             const struct gemmar_cta *cta,
-                                             const struct gemmar_chunk *chunk, int64_t t,
-                                             struct gemmar_gemm_scratch *scratch);
 
 #endif

@@ -15,64 +15,77 @@
 
 /* One position of a list. */
 struct gemmar_visit {
-    int64_t chunk;
-    int64_t slot; /* chunk - first chunk of its owner */
+    uint32_t chunk;
+    uint32_t slot; /* chunk - first chunk of its owner */
     uint32_t owner;
 };
 
+/* gemmar_map_first() in 32 bits: a GPU computes this for every tile, and its 64-bit divisions take
+ * longer than a short tile. A plan for a GPU has fewer than 2^31 / GEMMAR_MAX_LOCAL_RANKS chunks.
+ */
+GEMMAR_HD uint32_t gemmar_visit_first(const struct gemmar_tile_map *map, uint32_t g)
+{
+    uint32_t chunks = (uint32_t)map->chunks, locals = map->locals;
+
+    return chunks / locals * g + chunks % locals * g / locals;
+}
+
 /* The i-th slot of `owner`'s range [first, end) when `band` rows of chunks are walked column by
  * column; the incomplete rows at both ends of the range are walked along the row. */
-GEMMAR_HD int64_t gemmar_visit_slot(const struct gemmar_tile_map *map, uint32_t owner,
-                                    uint32_t band, int64_t i)
+GEMMAR_HD uint32_t gemmar_visit_slot(const struct gemmar_tile_map *map, uint32_t first,
+                                     uint32_t end, uint32_t band, uint32_t i)
 {
-    int64_t first = gemmar_map_first(map, owner), end = gemmar_map_first(map, owner + 1);
-    int64_t cols = map->chunks_per_row;
-    int64_t top = gemmar_div_up(first, cols), rows = end / cols - top;
-    int64_t head = gemmar_min64(top * cols, end) - first, in = i - head, high, b;
+    uint32_t cols = (uint32_t)map->chunks_per_row, top = (first + cols - 1) / cols;
+    uint32_t rows = end / cols > top ? end / cols - top : 0;
+    uint32_t head = (top * cols < end ? top * cols : end) - first, in = i - head, b, high;
 
-    if (in < 0 || rows <= 0 || in >= rows * cols) {
+    if (i < head || in >= rows * cols) {
         return i;
     }
     b = in / (band * cols);
     in -= b * band * cols;
-    high = gemmar_min64(band, rows - b * band);
+    high = rows - b * band < band ? rows - b * band : band;
     return head + (b * band + in % high) * cols + in / high;
 }
 
 GEMMAR_HD struct gemmar_visit gemmar_visit_of(const struct gemmar_tile_map *map, uint32_t owner,
-                                              uint32_t band, int64_t i)
+                                              uint32_t band, uint32_t i)
 {
+    uint32_t first = gemmar_visit_first(map, owner), end = gemmar_visit_first(map, owner + 1);
     struct gemmar_visit v;
 
     v.owner = owner;
-    v.slot = gemmar_visit_slot(map, owner, band, i);
-    v.chunk = gemmar_map_first(map, owner) + v.slot;
+    v.slot = gemmar_visit_slot(map, first, end, band, i);
+    v.chunk = first + v.slot;
     return v;
 }
 
 /* Position p, 0 <= p < map->chunks, of local rank `local`'s list with `block` chunks of each owner
  * in a round. */
 GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map, uint32_t local,
-                                              uint32_t block, uint32_t band, int64_t p)
+                                              uint32_t block, uint32_t band, uint32_t p)
 {
     /* Owners differ by one chunk at most: all rounds are full but the last one. */
-    int64_t round = (int64_t)block * map->locals, full = map->chunks / map->locals / block;
-    int64_t i = p - full * round, begin = full * block;
-    uint32_t owner = (local + 1) % map->locals;
+    uint32_t locals = map->locals, round = block * locals;
+    uint32_t full = (uint32_t)map->chunks / locals / block, begin = full * block, i;
+    uint32_t owner = (local + 1) % locals;
 
     if (p < full * round) {
-        i = p % round;
-        owner = (uint32_t)((local + 1 + i / block) % map->locals);
-        return gemmar_visit_of(map, owner, band, p / round * block + i % block);
+        uint32_t r = p / round;
+
+        i = p - r * round;
+        owner = (local + 1 + i / block) % locals;
+        return gemmar_visit_of(map, owner, band, r * block + i % block);
     }
-    for (uint32_t turn = 1; turn < map->locals; turn++) {
-        int64_t left = gemmar_map_first(map, owner + 1) - gemmar_map_first(map, owner) - begin;
+    i = p - full * round;
+    for (uint32_t turn = 1; turn < locals; turn++) {
+        uint32_t left = gemmar_visit_first(map, owner + 1) - gemmar_visit_first(map, owner) - begin;
 
         if (i < left) {
             break;
         }
         i -= left;
-        owner = (owner + 1) % map->locals;
+        owner = (owner + 1) % locals;
     }
     return gemmar_visit_of(map, owner, band, begin + i);
 }

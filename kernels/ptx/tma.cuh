@@ -43,6 +43,23 @@ static __device__ __forceinline__ void gemmar_tma_store(const CUtensorMap *map, 
         : "memory");
 }
 
+/* `bytes` bytes, all addresses and the length multiples of 16, without a tensor map. */
+static __device__ __forceinline__ void gemmar_bulk_load(uint32_t dst, const void *src,
+                                                        uint32_t bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void gemmar_bulk_store(void *dst, uint32_t src, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src),
+                 "r"(bytes)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void gemmar_bulk_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -64,6 +81,12 @@ static __device__ __forceinline__ void gemmar_bulk_wait(void)
 static __device__ __forceinline__ void gemmar_fence_async_shared(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Between the plain accesses and the bulk copies of one thread, whatever the memory. */
+static __device__ __forceinline__ void gemmar_fence_proxy_async(void)
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 #endif

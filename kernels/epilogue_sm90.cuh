@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a consumer warpgroup does with the accumulators of its 64 rows of a tile, through a staging
+// buffer in shared memory of 64 x BN 16-bit elements.
+//
+// A part on its way to its owner keeps the order of the accumulators: word q of thread t (16 bytes,
+// eight neighbours of d) at q * 128 + t, because the thread that adds it holds the same elements. A
+// result is laid out in boxes of 64 columns by 64 rows with 128-byte swizzle, as a TMA store reads
+// it.
+#ifndef GEMMAR_KERNELS_EPILOGUE_SM90_CUH
+#define GEMMAR_KERNELS_EPILOGUE_SM90_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#include "kernels/mainloop_sm90.cuh"
+
+template <bool BF16> static __device__ __forceinline__ uint32_t gemmar_pack16(float low, float high)
+{
+    uint32_t packed;
+
+    if constexpr (BF16) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    }
+    return packed;
+}
+
+template <bool BF16> static __device__ __forceinline__ float2 gemmar_unpack16(uint32_t packed)
+{
+    if constexpr (BF16) {
+        return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
+    } else {
+        __half2 pair;
+
+        memcpy(&pair, &packed, sizeof(pair));
+        return __half22float2(pair);
+    }
+}
+
+/* Accumulators -> staging, in their own order. */
+template <int BN, bool BF16>
+static __device__ __forceinline__ void gemmar_stage_part(uint4 *staging, uint32_t thread,
+                                                         const float (&d)[BN / 2])
+{
+#pragma unroll
+    for (int q = 0; q < BN / 16; q++) {
+        const float *e = &d[q * 8];
+
+        staging[q * 128 + thread] =
+            make_uint4(gemmar_pack16<BF16>(e[0], e[1]), gemmar_pack16<BF16>(e[2], e[3]),
+                       gemmar_pack16<BF16>(e[4], e[5]), gemmar_pack16<BF16>(e[6], e[7]));
+    }
+}
+
+/* Accumulators += a part in staging. */
+template <int BN, bool BF16>
+static __device__ __forceinline__ void gemmar_add_part(const uint4 *staging, uint32_t thread,
+                                                       float (&d)[BN / 2])
+{
+#pragma unroll
+    for (int q = 0; q < BN / 16; q++) {
+        uint4 word = staging[q * 128 + thread];
+        float2 x0 = gemmar_unpack16<BF16>(word.x), x1 = gemmar_unpack16<BF16>(word.y);
+        float2 x2 = gemmar_unpack16<BF16>(word.z), x3 = gemmar_unpack16<BF16>(word.w);
+        float *e = &d[q * 8];
+
+        e[0] += x0.x, e[1] += x0.y, e[2] += x1.x, e[3] += x1.y;
+        e[4] += x2.x, e[5] += x2.y, e[6] += x3.x, e[7] += x3.y;
+    }
+}
+
+/* Accumulators -> staging, in rows. */
+template <int BN, bool BF16>
+static __device__ __forceinline__ void gemmar_stage_rows(uint32_t staging, uint32_t thread,
+                                                         const float (&d)[BN / 2])
+{
+    uint32_t lane = thread % 32, r = thread / 32 * 16 + (lane >> 3 & 1) * 8 + (lane & 7);
+
+#pragma unroll
+    for (int j = 0; j < BN / 8; j += 2) {
+        uint32_t column = (uint32_t)j + (lane >> 4);
+        uint32_t address =
+            staging + column / 8 * GEMMAR_BOX + r * 128 + (((column & 7) ^ (r & 7)) << 4);
+        const float *e = &d[j * 4];
+
+        gemmar_stmatrix4(address, gemmar_pack16<BF16>(e[0], e[1]), gemmar_pack16<BF16>(e[2], e[3]),
+                         gemmar_pack16<BF16>(e[4], e[5]), gemmar_pack16<BF16>(e[6], e[7]));
+    }
+}
+
+template <bool BF16>
+static __device__ __forceinline__ float gemmar_read16(const void *base, int64_t i)
+{
+    return gemmar_load_element(BF16 ? GEMMAR_DTYPE_BF16 : GEMMAR_DTYPE_FP16, base, i);
+}
+
+/* d = alpha * d + beta * C + bias for the rows from `row` and the columns from `col` on. Only the
+ * owner of a tile reads its C, before anybody writes it. */
+template <int BN, bool BF16>
+static __device__ __forceinline__ void gemmar_scale(const struct gemmar_call &call, int64_t row,
+                                                    int64_t col, uint32_t thread,
+                                                    float (&d)[BN / 2])
+{
+    const struct gemmar_operands &o = call.operands;
+
+    row += thread / 32 * 16 + thread % 32 / 4;
+    col += 2 * (thread % 4);
+#pragma unroll
+    for (int i = 0; i < BN / 2; i++) {
+        int64_t r = row + (i >> 1 & 1) * 8, c = col + i / 4 * 8 + (i & 1);
+        float x = o.alpha * d[i];
+
+        if (r < call.map.m && c < call.map.n) {
+            if (o.beta != 0.0f) {
+                x += o.beta * gemmar_read16<BF16>(o.c, r * o.ldc + c);
+            }
+            if (o.bias != NULL) {
+                x += gemmar_read16<BF16>(o.bias, c);
+            }
+        }
+        d[i] = x;
+    }
+}
+
+#endif

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs and expected results of the GPU checks, computed on the GPU in plain loops.
+#ifndef GEMMAR_TEST_ORACLE_H
+#define GEMMAR_TEST_ORACLE_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#define ORACLE_MAX_RANKS 16
+
+/* What a call should give. All pointers can be read by the device that checks. */
+struct oracle {
+    const void *a[ORACLE_MAX_RANKS], *b[ORACLE_MAX_RANKS]; /* [ranks] */
+    const void *bias;                                      /* [n] or NULL */
+    const void *before;                                    /* C before the call; beta != 0 */
+    int64_t m, n, k, lda, ldb, ldc;
+    int ranks, bf16, trans_b;
+    float alpha, beta;
+    int64_t row_step; /* check every row_step-th row */
+};
+
+/* What the check found, in device memory, zeroed by the caller. */
+struct oracle_verdict {
+    unsigned long long wrong;
+    unsigned long long hash;  /* of all checked elements */
+    unsigned long long first; /* 1 + index of a wrong element */
+    float worst;              /* error over bound */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* exact: small whole numbers, so that every partial sum is exact in 16 bits as long as k * ranks is
+ * not too large for them; else values that are about normally distributed. */
+cudaError_t oracle_fill(void *x, int64_t elements, int bf16, int exact, uint64_t seed,
+                        cudaStream_t stream);
+
+/* Compare C with the expected result: exact: for equality; else within the bound of docs/design.md,
+ * section 6. */
+cudaError_t oracle_check(const struct oracle *o, const void *c, int exact,
+                         struct oracle_verdict *verdict, cudaStream_t stream);
+
+/* Count the 16-bit words of [from, from + words) that are not `pattern`. */
+cudaError_t oracle_guard(const void *from, int64_t words, uint16_t pattern,
+                         struct oracle_verdict *verdict, cudaStream_t stream);
+
+/* Hold the stream until *gate (host memory) is `value`, at most about ten seconds; then spin for
+ * `cycles`. */
+cudaError_t oracle_gate(const uint32_t *gate, uint32_t value, int64_t cycles, cudaStream_t stream);
+
+/* Load all of the above now. */
+cudaError_t oracle_load(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

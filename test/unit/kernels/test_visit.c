@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The visit order of the tensor-core kernel: complete, sorted so that push ends for any number of
+// clusters on every rank, and the same rounds on all ranks.
+#include <check.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/visit.h"
+
+#define MAX_LOCALS   8
+#define MAX_CLUSTERS 80
+
+static uint64_t state = 88172645463325252u;
+
+static uint32_t pick(uint32_t low, uint32_t high)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return low + (uint32_t)(state % (high - low + 1));
+}
+
+static struct gemmar_tile_map random_map(void)
+{
+    return gemmar_map_init(pick(1, 9000), pick(1, 9000), 2, pick(0, 1) ? 256 : 128,
+                           pick(0, 1) ? 256 : 128, 1, 1, pick(1, MAX_LOCALS));
+}
+
+START_TEST(firsts_in_32_bits_are_those_of_the_map)
+{
+    for (int round = 0; round < 1000; round++) {
+        struct gemmar_tile_map map = random_map();
+
+        for (uint32_t g = 0; g <= map.locals; g++) {
+            ck_assert_int_eq(gemmar_visit_first(&map, g), gemmar_map_first(&map, g));
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_list_has_every_chunk_once)
+{
+    for (int round = 0; round < 300; round++) {
+        struct gemmar_tile_map map = random_map();
+        uint32_t block = pick(1, 80), band = pick(1, 9), local = pick(0, map.locals - 1);
+        char *seen = calloc((size_t)map.chunks, 1);
+
+        for (uint32_t p = 0; p < map.chunks; p++) {
+            struct gemmar_visit v = gemmar_visit_at(&map, local, block, band, p);
+
+            ck_assert_int_lt(v.chunk, map.chunks);
+            ck_assert_int_eq(seen[v.chunk]++, 0);
+            ck_assert_uint_eq(v.owner, gemmar_map_owner(&map, v.chunk));
+            ck_assert_int_eq(v.slot, v.chunk - gemmar_map_first(&map, v.owner));
+        }
+        free(seen);
+    }
+}
+END_TEST
+
+/* Every own chunk stands behind the foreign chunks of its round, on every rank in the same round. */
+START_TEST(lists_are_sorted_by_round_and_foreign_before_own)
+{
+    for (int round = 0; round < 100; round++) {
+        struct gemmar_tile_map map = random_map();
+        uint32_t block = pick(1, 80), band = pick(1, 9);
+        uint32_t *round_of = calloc((size_t)map.chunks, sizeof(*round_of));
+
+        for (uint32_t g = 0; g < map.locals; g++) {
+            uint32_t count = gemmar_visit_first(&map, g + 1) - gemmar_visit_first(&map, g);
+
+            for (uint32_t i = 0; i < count; i++) {
+                round_of[gemmar_visit_of(&map, g, band, i).chunk] = i / block;
+            }
+        }
+        for (uint32_t local = 0; local < map.locals; local++) {
+            uint32_t last = 0;
+
+            for (uint32_t p = 0; p < map.chunks; p++) {
+                struct gemmar_visit v = gemmar_visit_at(&map, local, block, band, p);
+                uint32_t key = round_of[v.chunk] * 2 + (v.owner == local);
+
+                ck_assert_uint_ge(key, last);
+                last = key;
+            }
+        }
+        free(round_of);
+    }
+}
+END_TEST
+
+struct cluster {
+    uint32_t rank, at; /* next position */
+};
+
+/* Run the lists of all clusters: an own chunk needs that every other rank has passed it. */
+static bool push_ends(const struct gemmar_tile_map *map, uint32_t block, uint32_t band,
+                      const uint32_t *clusters)
+{
+    static struct cluster all[MAX_LOCALS * MAX_CLUSTERS];
+    uint8_t *sent = calloc((size_t)map->chunks, 1); /* by how many other ranks */
+    uint32_t n = 0;
+    int64_t left = map->chunks * map->locals;
+    bool moved = true;
+
+    for (uint32_t g = 0; g < map->locals; g++) {
+        for (uint32_t c = 0; c < clusters[g]; c++) {
+            all[n++] = (struct cluster){g, c};
+        }
+    }
+    while (moved) {
+        moved = false;
+        for (uint32_t i = pick(0, n - 1), k = 0; k < n; k++, i = (i + 1) % n) {
+            while (all[i].at < map->chunks) {
+                struct gemmar_visit v = gemmar_visit_at(map, all[i].rank, block, band, all[i].at);
+
+                if (v.owner == all[i].rank && sent[v.chunk] + 1u < map->locals) {
+                    break;
+                }
+                sent[v.chunk] += v.owner != all[i].rank;
+                all[i].at += clusters[all[i].rank];
+                left--;
+                moved = true;
+            }
+        }
+    }
+    free(sent);
+    return left == 0;
+}
+
+START_TEST(push_ends_whatever_the_number_of_clusters)
+{
+    for (int round = 0; round < 300; round++) {
+        struct gemmar_tile_map map = random_map();
+        uint32_t clusters[MAX_LOCALS];
+
+        for (uint32_t g = 0; g < map.locals; g++) {
+            clusters[g] = pick(1, MAX_CLUSTERS);
+        }
+        ck_assert(push_ends(&map, pick(1, MAX_CLUSTERS), pick(1, 9), clusters));
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("visit");
+    TCase *tests = tcase_create("all");
+    SRunner *runner = srunner_create(suite);
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, firsts_in_32_bits_are_those_of_the_map);
+    tcase_add_test(tests, a_list_has_every_chunk_once);
+    tcase_add_test(tests, lists_are_sorted_by_round_and_foreign_before_own);
+    tcase_add_test(tests, push_ends_whatever_the_number_of_clusters);
+    suite_add_tcase(suite, tests);
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
