@@ -37,6 +37,9 @@ assert all(1.5 < e['ratio'] < 2.5 and e['pairs'] == 4 for e in d['summary']), d[
 assert {e['bytes'] for e in d['summary']} == {8, 512, 32768}
 END
 check $? 'twice as fast, from all pairs of all sizes'
+run joined --processes 0 --join "$dir/good/result.json"
+check "$([ "$(grep -c '"pairs": 4,' "$dir/joined/result.json")" = "$(grep -c '"pairs": 4,' "$dir/good/result.json")" ]
+    echo $?)" 'an earlier result again'
 FAKE_NCCL=wrong run wrong --processes 1 --tests sendrecv --range 8:8:2
 status=$?
 check "$([ $status = 1 ] && grep -q '"wrong": 2' "$dir"/wrong/*.rows; echo $?)" 'a wrong value in each rank'
