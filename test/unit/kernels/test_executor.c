@@ -240,6 +240,20 @@ static void fill_call(struct rank *r, const struct gemmar_plan *plan, struct gem
         .abort_word = &r->abort_word, .trouble = &r->trouble, .timeout_ns = w->timeout_ns};
 }
 
+/* It reads what never changes: ThreadSanitizer need not look. */
+static __attribute__((no_sanitize("thread"))) float expected(uint32_t ranks, int call,
+                                                             const struct shape *s, int64_t j)
+{
+    float sum = 0;
+
+    for (uint32_t q = 0; q < ranks; q++) {
+        for (int64_t k = 0; k < s->k; k++) {
+            sum += entry(q, call, 0, j / s->n * s->k + k) * entry(q, call, 1, k * s->n + j % s->n);
+        }
+    }
+    return sum;
+}
+
 static void *run_rank(void *argument)
 {
     struct rank *r = argument;
@@ -281,15 +295,7 @@ static void *run_rank(void *argument)
                 &plan.map, plan.algo == GEMMAR_ALGO_TWO_SHOT, r->place.node, r->place.local);
         }
         for (int64_t j = 0; r->rc == 0 && j < s->m * s->n; j++) {
-            float want = 0, got = gemmar_load_element(w->dtype, c, j);
-
-            for (uint32_t q = 0; q < w->ranks; q++) {
-                for (int64_t k = 0; k < s->k; k++) {
-                    want +=
-                        entry(q, i, 0, j / s->n * s->k + k) * entry(q, i, 1, k * s->n + j % s->n);
-                }
-            }
-            if (got != want) {
+            if (gemmar_load_element(w->dtype, c, j) != expected(w->ranks, i, s, j)) {
                 r->rc = -1000 - i;
             }
         }
