@@ -5,10 +5,12 @@
 
 #include "kernels/ptx/ld_st.cuh"
 
-#define GEMMAR_WAIT_LOOK                                                                           \
-    64 /* turns between two looks at the abort word and the clock: about 20 us */
-#define GEMMAR_WAIT_NS   256
-#define GEMMAR_WAIT_SPIN 32 /* turns without a pause: about as long as a part is on its way */
+#define GEMMAR_WAIT_NS    256
+#define GEMMAR_WAIT_SPIN  32 /* turns without a pause: about as long as a part is on its way */
+#define GEMMAR_WAIT_TURNS 64 /* between two readings of the clock */
+/* Between two looks at the abort word. It is host memory: when all CTAs of a grid read it every 30
+ * us, stores to the other GPU were held up for 150 us at a time. */
+#define GEMMAR_WAIT_LOOK_NS 200000
 
 /* Shared memory of the inner product, given by the kernel. The kernel defines it and
  * gemmar_exec_gemm_tile (kernels/gemm_simt.cuh) before it includes the roles. */
@@ -91,18 +93,25 @@ GEMMAR_EXEC void gemmar_exec_give_up(const struct gemmar_call *call, const uint6
 GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t *word,
                                   uint64_t target, const struct gemmar_wait_for *whom)
 {
-    uint64_t began = 0;
+    uint64_t began = 0, look = 0;
 
     for (uint32_t turn = 1; gemmar_ld_acquire_sys(word) < target; turn++) {
         if (turn > GEMMAR_WAIT_SPIN) {
             __nanosleep(GEMMAR_WAIT_NS);
         }
-        if (turn % GEMMAR_WAIT_LOOK != 0) {
+        if (turn % GEMMAR_WAIT_TURNS != 0) {
             continue;
         }
         uint64_t now = gemmar_globaltimer();
 
-        began = began == 0 ? now : began;
+        if (began == 0) {
+            began = now;
+            look = now + GEMMAR_WAIT_LOOK_NS;
+        }
+        if (now < look) {
+            continue;
+        }
+        look = now + GEMMAR_WAIT_LOOK_NS;
         if (gemmar_exec_left(call)) {
             return false;
         }

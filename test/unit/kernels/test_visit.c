@@ -59,7 +59,8 @@ START_TEST(a_list_has_every_chunk_once)
 }
 END_TEST
 
-/* Every own chunk stands behind the foreign chunks of its round, on every rank in the same round. */
+/* Every own chunk stands behind the foreign chunks of its round, on every rank in the same round.
+ */
 START_TEST(lists_are_sorted_by_round_and_foreign_before_own)
 {
     for (int round = 0; round < 100; round++) {
