@@ -55,9 +55,8 @@ gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct g
                                   const gemmarConfig_t *config, struct gemmarComm **out,
                                   struct gemmar_error *error);
 
-/* The members of a call that do not depend on the backend. */
+/* The members of a call that do not depend on the backend: all but the local plan. */
 void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                        const struct gemmar_operands *operands, uint32_t ctas,
-                        struct gemmar_call *call);
+                        const struct gemmar_operands *operands, struct gemmar_call *call);
 
 #endif

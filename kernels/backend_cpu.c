@@ -72,7 +72,8 @@ static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *pla
     int rc;
 
     (void)stream;
-    gemmar_launch_fill(comm, plan, operands, comm->settings.ctas, &call);
+    gemmar_launch_fill(comm, plan, operands, &call);
+    call.plan = gemmar_plan_local(plan, comm->settings.ctas);
     memset(comm->trouble, 0, sizeof(*comm->trouble));
     call.watch.look = gemmar_comm_look;
     call.watch.look_context = comm;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/fused_kernel.h"
 #include "kernels/peer_pointers.h"
 #include "transport/order.h"
 
@@ -56,7 +55,7 @@ static void prepare_device(struct gemmar_gpu *gpu, struct gemmar_error *error)
     uint64_t keep = UINT64_MAX; /* what was freed is used again, and goes back at the end */
     size_t answers = (GEMMAR_MAX_LOCAL_RANKS + 1) * sizeof(*gpu->answers);
 
-    if (cuda_failed(gemmar_fused_load(), "loading the kernels", error) ||
+    if (cuda_failed(gemmar_sm90_load(&gpu->most_ctas), "loading the kernels", error) ||
         cuda_failed(gemmar_peer_pointers_load(), "loading the kernels", error) ||
         cuda_failed(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking), "stream",
                     error) ||
@@ -99,9 +98,9 @@ static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_err
         (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
     result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_DEVICE, error, &mine, sizeof(mine), all);
-    comm->sms = mine.sms;
+    comm->settings.sms = mine.sms;
     for (uint32_t r = 0; result == gemmarSuccess && r < comm->place.ranks; r++) {
-        comm->sms = all[r].sms < comm->sms ? all[r].sms : comm->sms;
+        comm->settings.sms = all[r].sms < comm->settings.sms ? all[r].sms : comm->settings.sms;
         if (all[r].nccl != all[0].nccl) {
             result = gemmar_error_set(error, gemmarInvalidUsage,
                                       "rank %u has NCCL version %d, rank 0 version %d", r,

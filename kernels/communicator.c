@@ -111,12 +111,12 @@ static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *conf
         comm->backend->begin(comm, error);
     }
     result = gemmar_comm_meet(comm, error);
-    if (result == gemmarSuccess) { /* equal on all ranks from here on */
-        result = gemmar_workspace_first(&comm->settings, comm->place.nodes, comm->place.locals,
-                                        &capacity, error);
-    }
     if (result == gemmarSuccess) {
         result = comm->backend->attach(comm, error);
+    }
+    if (result == gemmarSuccess) { /* equal on all ranks */
+        result = gemmar_workspace_first(&comm->settings, comm->place.nodes, comm->place.locals,
+                                        &capacity, error);
     }
     if (result == gemmarSuccess) {
         result = gemmar_workspace_open(comm, &capacity, comm->settings.epoch_start, NULL,

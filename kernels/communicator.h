@@ -78,8 +78,7 @@ struct gemmarComm {
 
     uint64_t wire_bytes, stamp_bytes; /* of closed generations */
     struct gemmar_plan last_plan;     /* of the last call that was not refused */
-    uint32_t sms; /* GPU: the fewest multiprocessors of any rank; 0 on the CPU */
-    bool ended;   /* all ranks came to the end, and none failed */
+    bool ended;                       /* all ranks came to the end, and none failed */
 };
 
 /* Is this a live communicator that the calling process made? The result; the thread's sentence says

@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/backend.h"
+#include "kernels/fused_sm90.h"
 #include "kernels/local_peers.h"
 #include "kernels/nccl_api.h"
 #include "kernels/nccl_gather.h"
@@ -46,8 +47,9 @@ struct gemmar_gpu {
     const struct gemmar_nccl_api *api;
     int device;
     uint32_t sms;
-    ncclComm_t parent; /* the caller's; not used after creation on one node */
-    ncclComm_t node;   /* ours: the ranks of this node, in local order */
+    uint32_t most_ctas; /* of the kernel that can be resident at once */
+    ncclComm_t parent;  /* the caller's; not used after creation on one node */
+    ncclComm_t node;    /* ours: the ranks of this node, in local order */
     struct gemmar_gather gather;
 
     struct gemmar_local_peers peers;
@@ -91,12 +93,29 @@ gemmarResult_t gemmar_fabric_window(struct gemmarComm *comm, void *buff, uint64_
                                     ncclWindow_t *out_window, char **out_peers,
                                     struct gemmar_error *error);
 
-/* kernels/register_gpu.c: addresses of the output at all local ranks, [locals], and a number that
- * is equal on ranks that keep the rule of gemmarCommRegister; false and 0: C is not registered. */
-bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
-                        const struct gemmar_operands *operands, void **out_targets,
-                        uint64_t *out_key);
+/* kernels/register_gpu.c: the registration that [c, c + bytes) lies in, or NULL. */
+const struct gemmar_registration *gemmar_gpu_registration(const struct gemmar_gpu *gpu,
+                                                          const void *c, uint64_t bytes);
 void gemmar_gpu_forget_registrations(struct gemmar_gpu *gpu);
+
+/* kernels/operands_gpu.c: where the results go, [locals], and a number that is equal on ranks that
+ * keep the rule of gemmarCommRegister. False: into `out` of the workspaces, to be copied. */
+bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
+                        const struct gemmar_operands *operands, struct gemmar_target *out_targets,
+                        uint64_t *out_key);
+cudaError_t gemmar_gpu_copy_out(const struct gemmar_tile_map *map,
+                                const struct gemmar_operands *operands,
+                                const struct gemmar_target *from, cudaStream_t stream);
+
+/* Operands that the kernel cannot read as they lie: copies of them, which `operands` then means. To
+ * be freed after the launch, also when packing failed. All of it in stream order. */
+struct gemmar_gpu_packed {
+    void *a, *b;
+};
+cudaError_t gemmar_gpu_pack(const struct gemmar_gpu *gpu, const struct gemmar_tile_map *map,
+                            struct gemmar_operands *operands, struct gemmar_gpu_packed *out,
+                            cudaStream_t stream);
+cudaError_t gemmar_gpu_free_packed(const struct gemmar_gpu_packed *packed, cudaStream_t stream);
 
 /* kernels/launch_gpu.c: struct gemmar_backend's members. */
 gemmarResult_t gemmar_gpu_check(struct gemmarComm *comm, const gemmarFusedArgs_t *args,

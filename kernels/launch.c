@@ -101,15 +101,13 @@ static gemmarResult_t make_room(struct gemmarComm *comm, const struct gemmar_pla
 }
 
 void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                        const struct gemmar_operands *operands, uint32_t ctas,
-                        struct gemmar_call *call)
+                        const struct gemmar_operands *operands, struct gemmar_call *call)
 {
     memset(call, 0, sizeof(*call));
     call->map = plan->map;
     call->place = comm->place;
     call->operands = *operands;
     call->algo = plan->algo;
-    call->plan = gemmar_plan_local(plan, ctas);
     call->rank_of = comm->rank_of;
     gemmar_workspace_fill(comm, comm->workspace, call);
     call->watch.abort_word = &comm->words->abort;

@@ -2,10 +2,11 @@
 // Calls on a GPU: checks, order between streams, launch. Nothing here waits but gemmar_gpu_settle.
 #include "kernels/gpu.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/dtype.h"
-#include "kernels/fused_kernel.h"
+#include "kernels/fused_sm90.h"
 #include "transport/wait.h"
 
 #define LAST_SPECIAL_STREAM ((uintptr_t)2) /* NULL, cudaStreamLegacy, cudaStreamPerThread */
@@ -162,14 +163,39 @@ static cudaError_t order_after(struct gemmar_gpu_order *order, cudaStream_t stre
     return cudaSuccess;
 }
 
+/* What the kernels of the local ranks compare: everything that they must be called with alike. */
+static uint32_t make_told(const struct gemmar_plan *plan, const struct gemmar_operands *o,
+                          uint64_t target)
+{
+    struct {
+        int64_t m, n, k;
+        uint64_t target;
+        uint32_t dtype, bias;
+        float alpha, beta;
+    } facts = {plan->map.m, plan->map.n,     o->k,     target,
+               o->dtype,    o->bias != NULL, o->alpha, o->beta};
+    uint64_t words[sizeof(facts) / 8], hash = UINT64_C(0xCBF29CE484222325);
+
+    static_assert(sizeof(facts) % 8 == 0, "no byte of a word is left out");
+    memcpy(words, &facts, sizeof(facts));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        hash = (hash ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 32;
+    }
+    return (uint32_t)(hash & 0xffff);
+}
+
 /* Everything that the kernel is told. All pointers are the GPU's. */
 static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                      const struct gemmar_operands *operands, struct gemmar_call *call)
+                      const struct gemmar_operands *operands, uint64_t target,
+                      struct gemmar_call *call)
 {
     struct gemmar_gpu *gpu = comm->gpu;
-    uint32_t ctas = comm->settings.ctas;
 
-    gemmar_launch_fill(comm, plan, operands, ctas != 0 && ctas < gpu->sms ? ctas : gpu->sms, call);
+    gemmar_launch_fill(comm, plan, operands, call);
+    call->plan = gemmar_plan_local_gpu(plan, gpu->most_ctas, comm->settings.ctas);
+    call->tensor = plan->tensor;
+    call->told = make_told(plan, operands, target);
     call->rank_of = gpu->rank_of;
     call->watch.abort_word = &gpu->mapped->comm.abort;
     call->watch.trouble = &gpu->mapped->trouble;
@@ -178,10 +204,23 @@ static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
 static cudaError_t start(struct gemmarComm *comm, const struct gemmar_plan *plan,
                          const struct gemmar_operands *operands, cudaStream_t stream)
 {
+    struct gemmar_target targets[GEMMAR_MAX_LOCAL_RANKS];
+    struct gemmar_operands o = *operands;
+    struct gemmar_gpu_packed packed = {NULL, NULL};
     struct gemmar_call call;
+    uint64_t key;
+    bool copy = !gemmar_gpu_targets(comm, &plan->map, operands, targets, &key);
+    cudaError_t rc = gemmar_gpu_pack(comm->gpu, &plan->map, &o, &packed, stream), freed;
 
-    fill_call(comm, plan, operands, &call);
-    return gemmar_fused_launch(&call, stream);
+    if (rc == cudaSuccess) {
+        fill_call(comm, plan, &o, key, &call);
+        rc = gemmar_sm90_launch(&call, targets, stream);
+    }
+    if (rc == cudaSuccess && copy) {
+        rc = gemmar_gpu_copy_out(&plan->map, &o, &targets[comm->place.local], stream);
+    }
+    freed = gemmar_gpu_free_packed(&packed, stream);
+    return rc == cudaSuccess ? freed : rc;
 }
 
 /* The other ranks are in the call, or will be: a call that cannot start breaks the communicator. In

@@ -178,24 +178,18 @@ void gemmar_gpu_forget_registrations(struct gemmar_gpu *gpu)
     }
 }
 
-bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
-                        const struct gemmar_operands *o, void **out_targets, uint64_t *out_key)
+const struct gemmar_registration *gemmar_gpu_registration(const struct gemmar_gpu *gpu,
+                                                          const void *c, uint64_t bytes)
 {
-    uint64_t bytes = (uint64_t)((map->m - 1) * o->ldc + map->n) * map->element_bytes;
-    const char *c = o->c;
+    const struct gemmar_registration *r = gpu->registrations;
 
-    for (const struct gemmar_registration *r = comm->gpu->registrations; r != NULL; r = r->next) {
-        uint64_t offset = (uint64_t)(c - r->buff);
+    while (r != NULL) {
+        uint64_t offset = (uint64_t)((const char *)c - r->buff); /* huge when c lies before */
 
-        if (c < r->buff || offset > r->bytes || bytes > r->bytes - offset) {
-            continue;
+        if (offset <= r->bytes && bytes <= r->bytes - offset) {
+            break;
         }
-        for (uint32_t g = 0; g < comm->place.locals; g++) {
-            out_targets[g] = r->peers[g] + offset;
-        }
-        *out_key = (r->number << 48) ^ (offset << 8) ^ (uint64_t)o->ldc;
-        return true;
+        r = r->next;
     }
-    *out_key = 0;
-    return false;
+    return r;
 }

@@ -151,6 +151,7 @@ struct gemmar_plan_facts gemmar_settings_facts(const struct gemmar_settings *set
         .tile_m = (uint32_t)settings->tile_m,
         .tile_n = (uint32_t)settings->tile_n,
         .chunk_tiles = (uint32_t)settings->chunk,
+        .sms = settings->sms,
     };
 
     return facts;

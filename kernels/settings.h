@@ -22,6 +22,7 @@ struct gemmar_settings {
     uint64_t signal; /* enum gemmar_signal_mode */
 
     uint32_t ctas;
+    uint32_t sms; /* GPU: the fewest multiprocessors of any rank; 0 on the CPU. Set by attaching */
     uint32_t ring_entries;
     char transport[GEMMAR_KNOB_TEXT_BYTES]; /* path, or "" */
     char node[256];                         /* text that tells nodes apart */
