@@ -8,7 +8,11 @@
 #include "kernels/peer_pointers.h"
 #include "transport/order.h"
 
-#define SEGMENT_BYTES (2u * GEMMAR_PAGE) /* struct gemmar_control, struct gemmar_gpu_words */
+/* A rank's segment: struct gemmar_control, struct gemmar_gpu_words (pinned, both), the area of the
+ * all-gather. */
+#define PINNED_BYTES  (2u * GEMMAR_PAGE)
+#define SEGMENT_BYTES (PINNED_BYTES + sizeof(struct gemmar_gather_area))
+#define LEAVE_NS      (10 * UINT64_C(1000000000)) /* the others have agreed to end */
 
 #define CREATE_NS (300 * UINT64_C(1000000000)) /* ranks may come to the creation this late */
 
@@ -124,9 +128,9 @@ static void move_words(struct gemmarComm *comm, struct gemmar_error *error)
     char *base = gpu->peers.segments[comm->place.local].base;
     void *mapped = NULL;
 
-    if (cuda_failed(cudaHostRegister(base, SEGMENT_BYTES,
-                                     cudaHostRegisterPortable | cudaHostRegisterMapped),
-                    "pinning the abort word", error)) {
+    if (cuda_failed(
+            cudaHostRegister(base, PINNED_BYTES, cudaHostRegisterPortable | cudaHostRegisterMapped),
+            "pinning the abort word", error)) {
         return;
     }
     gpu->words = (struct gemmar_gpu_words *)(base + GEMMAR_PAGE);
@@ -173,6 +177,13 @@ static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error
     if (result != gemmarSuccess) {
         return result;
     }
+    gpu->local_gather = (struct gemmar_local_gather){.peers = &gpu->peers,
+                                                     .offset = PINNED_BYTES,
+                                                     .local = comm->place.local,
+                                                     .locals = comm->place.locals,
+                                                     .timeout_ns = CREATE_NS};
+    comm->bootstrap.allGather = gemmar_local_gather_all; /* one node: local ranks are ranks */
+    comm->bootstrap.context = &gpu->local_gather;
     move_words(comm, error);
     if (error->result == gemmarSuccess) {
         copy_ranks(comm, error);
@@ -180,7 +191,7 @@ static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error
     result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_ATTACHED, error, NULL, 0, NULL);
     if (result == gemmarSuccess) {
         comm->peers = &gpu->peers;
-        gpu->gather.timeout_ns = comm->settings.timeout_ns; /* the ranks are together now */
+        gpu->local_gather.timeout_ns = comm->settings.timeout_ns; /* they are together now */
     }
     return result;
 }
@@ -204,7 +215,6 @@ static void free_memory(struct gemmar_gpu *gpu)
     if (gpu->words != NULL) {
         (void)cudaHostUnregister((char *)gpu->words - GEMMAR_PAGE);
     }
-    gemmar_local_peers_close(&gpu->peers);
     if (gpu->rank_of != NULL) {
         (void)cudaFree(gpu->rank_of);
     }
@@ -237,6 +247,15 @@ void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended)
     }
     close_order(&gpu->order);
     gemmar_gpu_leave(gpu->device, before);
+    if (ended) {
+        /* Freeing can wait for the GPUs of all threads of the process: nobody goes on to what keeps
+         * a GPU waiting for a peer before all are done. */
+        gpu->local_gather.timeout_ns = LEAVE_NS;
+        (void)gemmar_local_gather_barrier(&gpu->local_gather);
+    }
+    if (!gpu->left_behind) {
+        gemmar_local_peers_close(&gpu->peers);
+    }
     free(gpu);
 }
 

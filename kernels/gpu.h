@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/fused_sm90.h"
+#include "kernels/local_gather.h"
 #include "kernels/local_peers.h"
 #include "kernels/nccl_api.h"
 #include "kernels/nccl_gather.h"
@@ -33,24 +34,23 @@ struct gemmar_registration {
     char *peers[GEMMAR_MAX_LOCAL_RANKS]; /* `buff` of every local rank, as this GPU maps it */
 };
 
-/* Calls of a communicator run one after the other, whatever their streams. Streams are told apart
- * by number: a handle may come again. */
+/* Calls of a communicator run one after the other, whatever their streams. */
 struct gemmar_gpu_order {
-    cudaEvent_t last; /* end of the last call outside capture */
-    bool any;         /* there was one */
-    unsigned long long last_stream;
-    cudaEvent_t captured; /* end of the last captured call, within its capture */
-    unsigned long long capture, capture_stream;
+    cudaEvent_t last;           /* end of the last call outside capture */
+    bool any;                   /* there was one */
+    cudaEvent_t captured;       /* end of the last captured call, within its capture */
+    unsigned long long capture; /* whose number this is */
 };
 
 struct gemmar_gpu {
     const struct gemmar_nccl_api *api;
     int device;
     uint32_t sms;
-    uint32_t most_ctas; /* of the kernel that can be resident at once */
-    ncclComm_t parent;  /* the caller's; not used after creation on one node */
-    ncclComm_t node;    /* ours: the ranks of this node, in local order */
-    struct gemmar_gather gather;
+    uint32_t most_ctas;                      /* of the kernel that can be resident at once */
+    ncclComm_t parent;                       /* the caller's; not used after creation on one node */
+    ncclComm_t node;                         /* ours: the ranks of this node, in local order */
+    struct gemmar_gather gather;             /* until the segments are there */
+    struct gemmar_local_gather local_gather; /* from then on */
 
     struct gemmar_local_peers peers;
     struct gemmar_gpu_words *words;  /* in my segment */
@@ -63,6 +63,7 @@ struct gemmar_gpu {
     struct gemmar_gpu_order order;
     uint64_t calls; /* enqueued or captured */
     const void *seen[GEMMAR_GPU_SEEN];
+    cudaStream_t seen_stream; /* the last one whose device was asked for; NULL: none */
     struct gemmar_registration *registrations;
     uint64_t registered; /* so far */
     bool left_behind;    /* a call did not end: its memory is not given back, it may still run */

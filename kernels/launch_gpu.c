@@ -58,8 +58,9 @@ static gemmarResult_t check_stream(struct gemmar_gpu *gpu, cudaStream_t stream,
 
     /* In capture nobody may ask; there a stream of another device is refused by the launch. */
     if (rc == cudaSuccess && status == cudaStreamCaptureStatusNone &&
-        (uintptr_t)stream > LAST_SPECIAL_STREAM) {
+        (uintptr_t)stream > LAST_SPECIAL_STREAM && stream != gpu->seen_stream) {
         rc = cudaStreamGetDevice(stream, &device);
+        gpu->seen_stream = rc == cudaSuccess && device == gpu->device ? stream : NULL;
     }
     if (rc != cudaSuccess) {
         return failed(rc, "stream", error);
@@ -131,22 +132,21 @@ bool gemmar_gpu_capturing(struct gemmarComm *comm, gemmarStream_t stream)
     return capturing;
 }
 
-/* Behind the last call. A capture knows only its own calls: what ran before it, and other graphs,
- * are the caller's to order. */
+/* Behind the last call; on its own stream that costs next to nothing, and a stream's handle may
+ * come again for another stream. A capture knows only its own calls: what ran before it, and other
+ * graphs, are the caller's to order. */
 static cudaError_t order_before(struct gemmar_gpu_order *order, cudaStream_t stream,
-                                unsigned long long capture, unsigned long long id)
+                                unsigned long long capture)
 {
     if (capture != 0) {
-        return order->capture == capture && order->capture_stream != id
-                   ? cudaStreamWaitEvent(stream, order->captured, 0)
-                   : cudaSuccess;
+        return order->capture == capture ? cudaStreamWaitEvent(stream, order->captured, 0)
+                                         : cudaSuccess;
     }
-    return order->any && order->last_stream != id ? cudaStreamWaitEvent(stream, order->last, 0)
-                                                  : cudaSuccess;
+    return order->any ? cudaStreamWaitEvent(stream, order->last, 0) : cudaSuccess;
 }
 
 static cudaError_t order_after(struct gemmar_gpu_order *order, cudaStream_t stream,
-                               unsigned long long capture, unsigned long long id)
+                               unsigned long long capture)
 {
     cudaError_t rc = cudaEventRecord(capture != 0 ? order->captured : order->last, stream);
 
@@ -155,10 +155,8 @@ static cudaError_t order_after(struct gemmar_gpu_order *order, cudaStream_t stre
     }
     if (capture != 0) {
         order->capture = capture;
-        order->capture_stream = id;
     } else {
         order->any = true;
-        order->last_stream = id;
     }
     return cudaSuccess;
 }
@@ -243,18 +241,15 @@ gemmarResult_t gemmar_gpu_run(struct gemmarComm *comm, const struct gemmar_plan 
 {
     struct gemmar_gpu *gpu = comm->gpu;
     int before = gemmar_gpu_enter(gpu->device);
-    unsigned long long capture = capture_of(stream), id = 0;
-    cudaError_t rc = cudaStreamGetId(stream, &id);
+    unsigned long long capture = capture_of(stream);
+    cudaError_t rc = order_before(&gpu->order, stream, capture);
 
-    if (rc == cudaSuccess) {
-        rc = order_before(&gpu->order, stream, capture, id);
-    }
     if (rc == cudaSuccess) {
         rc = start(comm, plan, operands, stream);
     }
     if (rc == cudaSuccess) {
         gpu->calls++;
-        rc = order_after(&gpu->order, stream, capture, id);
+        rc = order_after(&gpu->order, stream, capture);
     }
     gemmar_gpu_leave(gpu->device, before);
     return rc == cudaSuccess ? gemmarSuccess : cannot_start(comm, rc, capture != 0);
