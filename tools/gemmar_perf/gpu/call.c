@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of the operator on a GPU, and the check of its result.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -85,6 +86,13 @@ gemmarResult_t gemmar_perf_gpu_call(struct gemmar_perf_session *s,
     return result;
 }
 
+void gemmar_perf_gpu_doing(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                           const char *what)
+{
+    (void)snprintf(s->gpu->doing, sizeof(s->gpu->doing), "%lld x %lld x %lld, %s", (long long)in->m,
+                   (long long)in->n, (long long)in->k, what);
+}
+
 /* cudaErrorNotReady after the deadline: a peer may be gone, for which NCCL waits for ever. */
 static cudaError_t wait_until(cudaStream_t stream, double deadline)
 {
@@ -108,7 +116,8 @@ int gemmar_perf_gpu_wait(struct gemmar_perf_session *s)
     error = wait_until(s->gpu->stream, gemmar_perf_seconds() + patience + GRACE_S);
     gemmar_perf_meet_busy(s->meet, false);
     if (error == cudaErrorNotReady) {
-        gemmar_perf_say("the GPU's stream is not at its end after %.0f s", patience + GRACE_S);
+        gemmar_perf_say("%s: the GPU's stream is not at its end after %.0f s", s->gpu->doing,
+                        patience + GRACE_S);
         return 1;
     }
     if (gemmar_perf_gpu_bad(error, "the GPU's stream failed")) {

@@ -43,6 +43,7 @@ struct gemmar_perf_gpu {
     unsigned long long *counters;           /* checksum, changed guard bytes */
     struct gemmar_perf_gpu_order order;
     struct gemmar_perf_gpu_rates rates;
+    char doing[128];  /* for the sentence when it does not end */
     const char *nvls; /* value of NCCL_NVLS_ENABLE, or "unset" */
     char name[64];    /* of the GPU's model */
     char versions[192];
@@ -95,6 +96,10 @@ int gemmar_perf_gpu_poison(struct gemmar_perf_session *s, const struct gemmar_pe
 gemmarResult_t gemmar_perf_gpu_call(struct gemmar_perf_session *s,
                                     const struct gemmar_perf_inputs *in,
                                     const struct gemmar_perf_gpu_buffers *b, double *out_us);
+
+/* Name what is enqueued next. */
+void gemmar_perf_gpu_doing(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                           const char *what);
 
 /* Wait for the stream; a call's failure shows here. 0, or 1 after a sentence. */
 int gemmar_perf_gpu_wait(struct gemmar_perf_session *s);

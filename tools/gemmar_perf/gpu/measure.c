@@ -104,6 +104,7 @@ static int check_kind(struct checking *c, const struct gemmar_perf_shape *shape,
     c->in = gemmar_perf_session_inputs(s, shape, kind, s->results);
     c->b = gemmar_perf_gpu_buffers(s->gpu, shape, 0, 0);
     c->runs = 0;
+    gemmar_perf_gpu_doing(s, &c->in, "checked calls");
     status = gemmar_perf_gpu_operands(s, &c->in, &c->b) || run_once(c, NULL, &sum) ||
              run_again(c, NULL, sum);
     if (status == 0 && replay) {

@@ -50,6 +50,7 @@ static int prepare(struct mix *m, uint32_t first)
         m->buffers[i] = gemmar_perf_gpu_buffers(g, shape, operands, output);
         operands += more;
         output += more_output;
+        gemmar_perf_gpu_doing(m->s, &m->in[i], "mixed calls");
         if (gemmar_perf_gpu_operands(m->s, &m->in[i], &m->buffers[i]) != 0 ||
             gemmar_perf_gpu_poison(m->s, &m->buffers[i]) != 0) {
             return 1;

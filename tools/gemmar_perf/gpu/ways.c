@@ -148,6 +148,7 @@ static int prepare_way(struct timing *t, enum gemmar_perf_way way, struct gemmar
     struct one one = {t, way, 0};
     int status = 0;
 
+    gemmar_perf_gpu_doing(t->s, &t->in[0], gemmar_perf_way_name(way));
     if (!is_graph(way)) {
         status = enqueue(&one) || gemmar_perf_gpu_wait(t->s);
         return status == 0 && way == GEMMAR_PERF_BASE ? check_baseline(t, out) : status;
@@ -165,6 +166,7 @@ static int run_round(struct timing *t, enum gemmar_perf_way way, uint32_t warm, 
     struct gemmar_perf_gpu *g = t->s->gpu;
     int status = 0;
 
+    gemmar_perf_gpu_doing(t->s, &t->in[0], gemmar_perf_way_name(way));
     if (way == GEMMAR_PERF_REDUCE) { /* sums of sums would grow from round to round */
         status = multiply(t, 0);
     }
@@ -209,6 +211,7 @@ static int time_host(struct timing *t, double *out_us)
     double us[HOST_CALLS];
     int status = 0;
 
+    gemmar_perf_gpu_doing(t->s, &t->in[0], "calls without a common start");
     for (uint32_t i = 0; i < HOST_CALLS && status == 0; i++) {
         uint32_t set = i % t->sets;
 
