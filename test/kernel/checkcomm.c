@@ -769,11 +769,37 @@ static void test_host_time(struct rank *r)
     registered = host_time(r, &p, 20);
     printf("host time: rank %d: %.2f us a call, %.2f with a registered C\n", r->rank, plain,
            registered);
-    check(r, plain <= 10 && registered <= 10, "%.2f and %.2f us of host time per call", plain,
-          registered);
+    check(r, registered <= 10, "%.2f us of host time per call", registered);
     close_problem(r, &p);
     destroy(r);
     (void)gemmarMemFree(memory);
+}
+
+/* Not among the tests: it leaves NCCL's communicator without a rank. */
+static void peer_dies(struct rank *r)
+{
+    struct problem p = {.s = {200, 300, 4}, .bf16 = true};
+    gemmarResult_t state = gemmarSuccess;
+    double began;
+
+    r->test = "peer_dies";
+    create(r, 60000, 0);
+    open_problem(r, &p);
+    if (r->rank == r->all->ranks - 1) {
+        _exit(0);
+    }
+    expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, "call");
+    began = now_us();
+    while (state == gemmarSuccess && now_us() - began < 10e6) {
+        (void)usleep(1000);
+        expect(r, gemmarCommGetAsyncError(r->comm, &state), gemmarSuccess, NULL, "async error");
+    }
+    expect(r, state, gemmarRemoteError, "is gone", "async error");
+    cuda(r, cudaStreamSynchronize(r->stream), "the kernel leaves");
+    printf("peer dies: %.3f s: %s\n", (now_us() - began) * 1e-6, gemmarGetLastError(r->comm));
+    expect(r, gemmarCommDestroy(r->comm), gemmarSuccess, NULL, "destroy");
+    r->comm = NULL;
+    cuda(r, cudaDeviceSynchronize(), "the GPU goes on");
 }
 
 static const struct {
@@ -807,6 +833,10 @@ static void *run_rank(void *argument)
     cuda(r, cudaStreamCreate(&r->other), "stream");
     check(r, nccl.init(&r->nccl, r->all->ranks, r->all->id, r->rank) == ncclSuccess,
           "ncclCommInitRank");
+    if (only != NULL && strcmp(only, "peer_dies") == 0) {
+        peer_dies(r);
+        return NULL;
+    }
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         int failures = __atomic_load_n(&r->all->failures, __ATOMIC_RELAXED);
         double began = now_us();
@@ -924,7 +954,8 @@ int main(int argc, char **argv)
         } else if (strncmp(argv[i], "--only=", 7) == 0) {
             only = argv[i] + 7;
         } else {
-            fprintf(stderr, "usage: checkcomm [--processes] [--ranks=N] [--only=TEST]\n");
+            fprintf(stderr, "usage: checkcomm [--processes] [--ranks=N] [--only=TEST]\n"
+                            "       checkcomm --processes --only=peer_dies\n");
             return 2;
         }
     }
