@@ -7,6 +7,15 @@
 
 #include "tools/gemmar_perf/report.h"
 
+const char *gemmar_perf_way_name(enum gemmar_perf_way way)
+{
+    static const char *const names[GEMMAR_PERF_WAYS] = {
+        "fused", "fused_graph", "baseline_eager", "baseline_graph", "gemm", "allreduce",
+    };
+
+    return names[way];
+}
+
 /* fmin and fmax leave out what is not a number. */
 double gemmar_perf_gpu_time(const struct gemmar_perf_gpu_result *r)
 {

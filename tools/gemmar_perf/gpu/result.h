@@ -19,6 +19,9 @@ struct gemmar_perf_gpu_result {
     uint64_t workspace_bytes, chunks;
 };
 
+/* "fused", "fused_graph", "baseline_eager", "baseline_graph", "gemm", "allreduce". */
+const char *gemmar_perf_way_name(enum gemmar_perf_way way);
+
 /* The bounds of docs/design.md in microseconds, NaN where a rate is not known. */
 struct gemmar_perf_gpu_bounds {
     double gemm, hbm, nvlink, largest;

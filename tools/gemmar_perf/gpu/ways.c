@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/gemmar_perf/gpu/result.h"
 #include "tools/gemmar_perf/say.h"
 
 #define ROUNDS      5u
@@ -37,15 +38,6 @@ struct one {
     enum gemmar_perf_way way;
     uint32_t set;
 };
-
-const char *gemmar_perf_way_name(enum gemmar_perf_way way)
-{
-    static const char *const names[GEMMAR_PERF_WAYS] = {
-        "fused", "fused_graph", "baseline_eager", "baseline_graph", "gemm", "allreduce",
-    };
-
-    return names[way];
-}
 
 int gemmar_perf_capture(struct gemmar_perf_session *s, int (*enqueue)(void *what), void *what,
                         cudaGraphExec_t *out_graph)

@@ -16,9 +16,6 @@ enum gemmar_perf_way {
     GEMMAR_PERF_WAYS
 };
 
-/* "fused", "fused_graph", "baseline_eager", "baseline_graph", "gemm", "allreduce". */
-const char *gemmar_perf_way_name(enum gemmar_perf_way way);
-
 struct gemmar_perf_times {
     double us[GEMMAR_PERF_WAYS]; /* this rank's medians; NaN: not timed */
     double host_us;              /* CPU time of a call, median */

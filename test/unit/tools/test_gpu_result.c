@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds, ratios and the JSON of a shape's run on GPUs, which need no GPU.
+#include "tools/gemmar_perf/gpu/result.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tap.h"
+
+static struct gemmar_perf_options options;
+static struct gemmar_perf_gpu gpu;
+static struct gemmar_perf_session session;
+static struct gemmar_perf_gpu_result result;
+
+/* 1000 x 2000 x 500 on two ranks: C has 4 MB. */
+static void begin(void)
+{
+    options = (struct gemmar_perf_options){.dtype = gemmarBfloat16, .iters = 5};
+    gpu = (struct gemmar_perf_gpu){.rates = {.copy = 1000, .nvlink = 100}, .nvls = "0"};
+    session = (struct gemmar_perf_session){
+        .o = &options, .ranks = 2, .nodes = 1, .ranks_per_node = 2, .gpu = &gpu};
+    result = (struct gemmar_perf_gpu_result){.shape = {1000, 2000, 500}};
+    for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
+        result.us[way] = NAN;
+    }
+    result.us[GEMMAR_PERF_FUSED] = 60;
+    result.host_us = 5;
+}
+
+START_TEST(bounds_are_those_of_the_design)
+{
+    struct gemmar_perf_gpu_bounds b;
+
+    begin();
+    result.us[GEMMAR_PERF_GEMM] = 30;
+    b = gemmar_perf_gpu_bounds(&session, &result);
+    ck_assert_double_eq_tol(b.gemm, 30, 1e-9);
+    /* 2 (500,000 + 1,000,000 + 2,000,000) bytes at 1000 GB/s */
+    ck_assert_double_eq_tol(b.hbm, 7, 1e-9);
+    /* 2 (2 - 1) 4,000,000 / 2 bytes at 100 GB/s */
+    ck_assert_double_eq_tol(b.nvlink, 40, 1e-9);
+    ck_assert_double_eq_tol(b.largest, 40, 1e-9);
+    options.plain = true;
+    b = gemmar_perf_gpu_bounds(&session, &result);
+    ck_assert_double_eq_tol(b.hbm, 15, 1e-9);
+    session.ranks_per_node = session.ranks = 8;
+    b = gemmar_perf_gpu_bounds(&session, &result);
+    ck_assert_double_eq_tol(b.nvlink, 70, 1e-9);
+}
+END_TEST
+
+START_TEST(what_was_not_measured_is_left_out)
+{
+    struct gemmar_perf_gpu_bounds b;
+
+    begin();
+    gpu.rates = (struct gemmar_perf_gpu_rates){NAN, NAN};
+    b = gemmar_perf_gpu_bounds(&session, &result);
+    ck_assert(isnan(b.gemm) && isnan(b.hbm) && isnan(b.nvlink) && isnan(b.largest));
+    gpu.rates.copy = 1000;
+    b = gemmar_perf_gpu_bounds(&session, &result);
+    ck_assert_double_eq_tol(b.largest, 7, 1e-9);
+}
+END_TEST
+
+START_TEST(the_better_of_eager_and_graph_counts)
+{
+    begin();
+    ck_assert_double_eq_tol(gemmar_perf_gpu_time(&result), 60, 1e-9);
+    ck_assert(isnan(gemmar_perf_gpu_baseline(&result)));
+    result.us[GEMMAR_PERF_FUSED_GRAPH] = 58;
+    result.us[GEMMAR_PERF_BASE] = 90;
+    result.us[GEMMAR_PERF_BASE_GRAPH] = 95;
+    ck_assert_double_eq_tol(gemmar_perf_gpu_time(&result), 58, 1e-9);
+    ck_assert_double_eq_tol(gemmar_perf_gpu_baseline(&result), 90, 1e-9);
+}
+END_TEST
+
+START_TEST(json_has_every_figure_and_null_for_the_rest)
+{
+    static const char *const wanted[] = {
+        "\"m\": 1000, \"n\": 2000, \"k\": 500",
+        "\"device\": \"cuda\"",
+        "\"time_us\": 60",
+        "\"speedup\": 1.5",
+        "\"baseline_graph_us\": null",
+        "\"bound_us\": 40",
+        "\"bound_ratio\": 1.5",
+        "\"over_bound_us\": 20",
+        "\"bound_net_us\": 0",
+        "\"nccl_nvls_enable\": \"0\"",
+        "\"wrong\": null",
+        "\"host_us\": 5",
+        "\"machine\": \"",
+        "\"commit\": \"",
+    };
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    begin();
+    result.us[GEMMAR_PERF_BASE] = 90;
+    ck_assert_ptr_nonnull(out);
+    ck_assert_int_eq(gemmar_perf_gpu_report_json(&session, out, &result), 0);
+    (void)fclose(out);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        ck_assert_msg(strstr(text, wanted[i]) != NULL, "no '%s' in %s", wanted[i], text);
+    }
+    ck_assert_int_eq(text[0], '{');
+    ck_assert_str_eq(text + bytes - 2, "}\n");
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {bounds_are_those_of_the_design, what_was_not_measured_is_left_out,
+                                  the_better_of_eager_and_graph_counts,
+                                  json_has_every_figure_and_null_for_the_rest, NULL};
+
+    return tap_run("gpu-result", tests);
+}
