@@ -234,7 +234,7 @@ void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended)
     gemmar_gpu_forget_registrations(gpu);
     if (gpu->node != NULL && !gpu->left_behind) {
         /* Aborting waits for nobody, and ends an all-gather of ours that did not. */
-        (void)(ended ? gpu->api->destroy(gpu->node) : gpu->api->abort(gpu->node));
+        (void)(ended ? gpu->api->destroy(gpu->node) : gpu->api->stop(gpu->node));
         gpu->gather.stuck = gpu->gather.stuck && gpu->gather.nccl != gpu->node;
     }
     gemmar_gather_close(&gpu->gather);

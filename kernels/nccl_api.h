@@ -28,7 +28,7 @@ struct gemmar_nccl_team {
     X(rank, ncclCommUserRank, ncclResult_t (*)(const ncclComm_t, int *))                           \
     X(split, ncclCommSplit, ncclResult_t (*)(ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))  \
     X(destroy, ncclCommDestroy, ncclResult_t (*)(ncclComm_t))                                      \
-    X(abort, ncclCommAbort, ncclResult_t (*)(ncclComm_t))                                          \
+    X(stop, ncclCommAbort, ncclResult_t (*)(ncclComm_t))                                           \
     X(all_gather, ncclAllGather,                                                                   \
       ncclResult_t (*)(const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))    \
     X(mem_alloc, ncclMemAlloc, ncclResult_t (*)(void **, size_t))                                  \
