@@ -40,6 +40,7 @@ struct gemmar_gpu_order {
     bool any;                   /* there was one */
     cudaEvent_t captured;       /* end of the last captured call, within its capture */
     unsigned long long capture; /* whose number this is */
+    unsigned long long now;     /* number of the capture that the call at hand is in; 0: none */
 };
 
 struct gemmar_gpu {
