@@ -78,7 +78,8 @@ typedef struct {
     uint32_t stages;    /* local: depth of the GPU's operand pipeline; default: the plan's. Without
                            effect on a CPU communicator */
     uint32_t timeoutMs; /* wait for a peer at most this long; default: GEMMAR_TIMEOUT */
-    uint32_t check;     /* 1: compare every call's arguments between the ranks first (slow) */
+    uint32_t check;     /* 1: compare every call's arguments between the ranks first (slow; not in
+                           stream capture) */
     /* Called from the calling thread and from threads of the library with one line of text each,
      * level 1 (warning) or 2 (information). Local. NULL: standard error. */
     void (*log)(void *user, int level, const char *text);
@@ -154,7 +155,9 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
  * other here, so this comes in the same order as other calls on `nccl` on all ranks, and no other
  * thread uses `nccl` meanwhile. `nccl` stays the caller's and is split, not kept: ncclCommAbort
  * does not reach this communicator. Destroy it before `nccl`. The ranks of a node reach each other
- * over NVLink or PCIe peer access, through windows of NCCL's. `config` may be NULL.
+ * over NVLink or PCIe peer access, through windows of NCCL's. `config` may be NULL. Where ranks are
+ * threads of one process, none allocates or frees device memory while a call of another's waits for
+ * it, as with NCCL's calls: that can wait for the GPUs of all of them, for ever.
  *
  * Needs a GPU of compute capability 9.0, and in the process NCCL 2.28 or newer with its symmetric
  * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). Ranks on more than one node are refused
@@ -202,9 +205,10 @@ GEMMAR_API gemmarResult_t gemmarCommDeregister(gemmarComm_t comm, void *handle);
 /* Finish all calls and sends (bounded by the timeout) and release everything. Collective when the
  * communicator is healthy; never waits for a peer when it is broken. NULL is legal. A process must
  * destroy its communicators before it exits: a finished call does not mean finished sends. Graphs
- * that hold calls may not be launched again. The handle is gone whatever the result. Errors, in
- * gemmarGetLastError(NULL): RemoteError (sends or calls did not finish, on any rank), SystemError
- * (the all-gather failed), InvalidUsage (the child of a fork calls: nothing is touched). */
+ * that hold calls have ended and are not launched again. The handle is gone whatever the result.
+ * Errors, in gemmarGetLastError(NULL): RemoteError (sends or calls did not finish, on any rank),
+ * SystemError (the all-gather failed), InvalidUsage (the child of a fork calls: nothing is
+ * touched). */
 GEMMAR_API gemmarResult_t gemmarCommDestroy(gemmarComm_t comm);
 
 /* Make a running call return and mark the communicator broken: that call and all later ones give
@@ -218,7 +222,8 @@ GEMMAR_API gemmarResult_t gemmarCommAbort(gemmarComm_t comm);
  * thread. Errors: InvalidArgument. */
 GEMMAR_API gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncError);
 
-/* Bytes of workspace per rank that calls of this shape need: M, N, K >= 0 elements, on `nodes`
+/* Bytes of workspace per rank that calls of this shape need on a CPU communicator (one on a GPU
+ * says by gemmarCommGetInfo() what gemmarCommReserve() came to): M, N, K >= 0 elements, on `nodes`
  * nodes of `ranksPerNode` ranks; `config` as for the communicator, NULL: defaults. At most
  * 2 * (output + 3 * slice) + 8 MiB for two nodes, where output is M*N elements and slice is output
  * / ranksPerNode, unless config forces tiles or two-shot. Not collective. Errors: InvalidArgument.

@@ -725,11 +725,20 @@ static void test_abort(struct rank *r)
 
 static void test_again(struct rank *r)
 {
+    double creating = 0, destroying = 0;
+
     for (int i = 0; i < 10; i++) {
+        double began = now_us();
+
         create(r, 20000, 0);
+        creating += now_us() - began;
         one_call(r, shapes[1], "call");
+        began = now_us();
         destroy(r);
+        destroying += now_us() - began;
     }
+    printf("rank %d: creation %.1f ms, destruction %.1f ms\n", r->rank, creating * 1e-4,
+           destroying * 1e-4);
 }
 
 /* Of a call on the CPU, in batches that fit into the driver's queue: a full queue makes the CPU
