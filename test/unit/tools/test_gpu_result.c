@@ -22,7 +22,7 @@ static void begin(void)
         .o = &options, .ranks = 2, .nodes = 1, .ranks_per_node = 2, .gpu = &gpu};
     result = (struct gemmar_perf_gpu_result){.shape = {1000, 2000, 500}};
     for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
-        result.us[way] = NAN;
+        result.us[way] = result.low[way] = result.high[way] = NAN;
     }
     result.us[GEMMAR_PERF_FUSED] = 60;
     result.host_us = 5;
@@ -84,6 +84,8 @@ START_TEST(json_has_every_figure_and_null_for_the_rest)
         "\"device\": \"cuda\"",
         "\"time_us\": 60",
         "\"speedup\": 1.5",
+        "\"fused_p90_us\": 70",
+        "\"gemm_p10_us\": null",
         "\"baseline_graph_us\": null",
         "\"bound_us\": 40",
         "\"bound_ratio\": 1.5",
@@ -101,6 +103,7 @@ START_TEST(json_has_every_figure_and_null_for_the_rest)
 
     begin();
     result.us[GEMMAR_PERF_BASE] = 90;
+    result.high[GEMMAR_PERF_FUSED] = 70;
     ck_assert_ptr_nonnull(out);
     ck_assert_int_eq(gemmar_perf_gpu_report_json(&session, out, &result), 0);
     (void)fclose(out);

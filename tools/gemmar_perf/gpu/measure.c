@@ -14,7 +14,7 @@
 struct share {
     uint64_t wrong, failed, differ, baseline_wrong;
     double max_abs_err, host_us;
-    double us[GEMMAR_PERF_WAYS];
+    double us[GEMMAR_PERF_WAYS], low[GEMMAR_PERF_WAYS], high[GEMMAR_PERF_WAYS];
 };
 
 struct checking {
@@ -136,6 +136,8 @@ static int join(struct gemmar_perf_session *s, const struct share *mine,
         }
         for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
             r->us[way] = fmax(r->us[way], all[i].us[way]);
+            r->low[way] = fmax(r->low[way], all[i].low[way]);
+            r->high[way] = fmax(r->high[way], all[i].high[way]);
         }
     }
     free(all);
@@ -168,7 +170,8 @@ int gemmar_perf_gpu_measure(struct gemmar_perf_session *s, const struct gemmar_p
 
     *r = (struct gemmar_perf_gpu_result){.shape = *shape, .checked = s->o->check};
     for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
-        r->us[way] = mine.us[way] = NAN;
+        r->us[way] = r->low[way] = r->high[way] = NAN;
+        mine.us[way] = mine.low[way] = mine.high[way] = NAN;
     }
     if (s->o->check && (check_kind(&c, shape, GEMMAR_PERF_EXACT) != 0 ||
                         check_kind(&c, shape, GEMMAR_PERF_NORMAL) != 0)) {
@@ -180,6 +183,8 @@ int gemmar_perf_gpu_measure(struct gemmar_perf_session *s, const struct gemmar_p
         }
         for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
             mine.us[way] = times.us[way];
+            mine.low[way] = times.low[way];
+            mine.high[way] = times.high[way];
         }
         mine.host_us = times.host_us;
     }

@@ -134,6 +134,14 @@ static void json_text(FILE *out, const char *key, const char *text)
     gemmar_perf_json_text(out, text);
 }
 
+static void json_way(FILE *out, const char *name, const char *what, double value)
+{
+    char key[48];
+
+    (void)snprintf(key, sizeof(key), "%s_%s", name, what);
+    gemmar_perf_json_number(out, key, value);
+}
+
 static void json_times(const struct gemmar_perf_session *s, FILE *out,
                        const struct gemmar_perf_gpu_result *r)
 {
@@ -147,10 +155,11 @@ static void json_times(const struct gemmar_perf_session *s, FILE *out,
     gemmar_perf_json_number(out, "algbw", algbw);
     gemmar_perf_json_number(out, "busbw", algbw * 2 * (s->ranks - 1.0) / s->ranks);
     for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
-        char key[32];
+        const char *name = gemmar_perf_way_name((enum gemmar_perf_way)way);
 
-        (void)snprintf(key, sizeof(key), "%s_us", gemmar_perf_way_name((enum gemmar_perf_way)way));
-        gemmar_perf_json_number(out, key, r->us[way]);
+        json_way(out, name, "us", r->us[way]);
+        json_way(out, name, "p10_us", r->low[way]);
+        json_way(out, name, "p90_us", r->high[way]);
     }
     gemmar_perf_json_number(out, "host_us", r->host_us);
     gemmar_perf_json_number(out, "baseline_us", baseline);

@@ -8,6 +8,7 @@
 struct gemmar_perf_gpu_result {
     struct gemmar_perf_shape shape;
     double us[GEMMAR_PERF_WAYS]; /* maximum over the ranks of their medians; NaN: not timed */
+    double low[GEMMAR_PERF_WAYS], high[GEMMAR_PERF_WAYS]; /* the same of first and ninth deciles */
     double host_us;
     uint32_t sets;
     uint32_t runs; /* of each checked call */

@@ -244,8 +244,12 @@ static int time_all(struct timing *t, struct gemmar_perf_times *out)
         return 1;
     }
     for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
+        uint32_t count = t->rounds * t->per_round;
+
         if (t->on[way]) {
-            out->us[way] = median(t->us[way], t->rounds * t->per_round);
+            out->us[way] = median(t->us[way], count); /* sorts */
+            out->low[way] = t->us[way][(count - 1) / 10];
+            out->high[way] = t->us[way][count - 1 - (count - 1) / 10];
         }
     }
     if (gemmar_perf_gate_late(&t->s->gpu->gate)) {
@@ -328,7 +332,7 @@ int gemmar_perf_time_ways(struct gemmar_perf_session *s, const struct gemmar_per
     int status = t == NULL;
 
     for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {
-        out_times->us[way] = NAN;
+        out_times->us[way] = out_times->low[way] = out_times->high[way] = NAN;
     }
     out_times->host_us = NAN;
     if (t == NULL) {

@@ -17,10 +17,11 @@ enum gemmar_perf_way {
 };
 
 struct gemmar_perf_times {
-    double us[GEMMAR_PERF_WAYS]; /* this rank's medians; NaN: not timed */
-    double host_us;              /* CPU time of a call, median */
-    uint64_t baseline_wrong;     /* elements of the baseline's first result */
-    uint32_t sets;               /* of operands, taken in turn */
+    double us[GEMMAR_PERF_WAYS];                          /* this rank's medians; NaN: not timed */
+    double low[GEMMAR_PERF_WAYS], high[GEMMAR_PERF_WAYS]; /* first and ninth decile */
+    double host_us;                                       /* CPU time of a call, median */
+    uint64_t baseline_wrong; /* elements of the baseline's first result */
+    uint32_t sets;           /* of operands, taken in turn */
     bool checked_baseline;
 };
 
