@@ -13,6 +13,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/tile_map.h"
+#include "kernels/visit.h"
 
 #define GEMMAR_MAX_LOCAL_RANKS 16
 #define GEMMAR_MAX_NODES       256
@@ -139,6 +140,9 @@ struct gemmar_rank_words {
      * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). */
     uint64_t *staged;
     uint64_t *ctas_done; /* CTAs that left the call, wraps to 0 at the last one */
+    /* Tensor-core kernel: couriers that asked for the link to the other GPUs, and that have left it
+     * again, of all calls. Writer, reader: couriers (relaxed, .gpu: no data is handed over). */
+    uint64_t *turn_next, *turn_done;
 };
 
 /* The first wait that did not end, or the reason the call was left. Host memory; writer: the first
@@ -179,7 +183,7 @@ struct gemmar_range {
  */
 struct gemmar_local_plan {
     uint32_t ctas;
-    uint32_t reserved;
+    uint32_t senders;            /* GPU: couriers that may store to other GPUs at once; 0: all */
     struct gemmar_range compute; /* gemm tile */
     struct gemmar_range intra;   /* intra reduce, fifo push */
     struct gemmar_range inter;   /* arrival, inter reduce, publish */
@@ -190,8 +194,7 @@ struct gemmar_local_plan {
 struct gemmar_tensor_plan {
     uint32_t shape;    /* enum gemmar_tile_shape */
     uint32_t strategy; /* enum gemmar_strategy */
-    uint32_t block;    /* chunks of each owner in a round of the visit order */
-    uint32_t band;     /* rows of chunks walked together */
+    struct gemmar_visit_order order;
 };
 
 struct gemmar_call {

@@ -22,7 +22,8 @@
 #include "kernels/visit.h"
 
 #define GEMMAR_SM90_THREADS 384
-#define GEMMAR_ITEMS        4 /* of the list that the lister is ahead at most */
+#define GEMMAR_TURN_NS      100 /* between two looks whether it is my turn */
+#define GEMMAR_ITEMS        4   /* of the list that the lister is ahead at most */
 
 /* One tile of this CTA. */
 struct gemmar_item {
@@ -373,16 +374,48 @@ gemmar_courier_sources(const gemmar_call &call, gemmar_fused_shared<T> &s, const
     return ok;
 }
 
-/* Staging to where it belongs, and the stamps behind it. */
+/* A few SMs fill the link. When all of them store at once, each is held up for as long as all need,
+ * and with its stores its loads: so couriers take turns. A turn ends by itself, whatever peers do.
+ */
+static __device__ __forceinline__ void gemmar_turn_take(const gemmar_call &call)
+{
+    uint32_t senders = call.plan.senders;
+    uint64_t mine;
+
+    if (senders == 0) {
+        return;
+    }
+    mine = gemmar_atom_add_relaxed_gpu(call.words.turn_next, 1);
+    while (gemmar_ld_relaxed_gpu(call.words.turn_done) + senders <= mine) {
+        __nanosleep(GEMMAR_TURN_NS);
+    }
+}
+
+static __device__ __forceinline__ void gemmar_turn_leave(const gemmar_call &call)
+{
+    if (call.plan.senders != 0) {
+        (void)gemmar_atom_add_relaxed_gpu(call.words.turn_done, 1);
+    }
+}
+
+/* Staging to where it belongs; it may be written again afterwards. */
 template <class T>
 static __device__ __forceinline__ void
 gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
                        const gemmar_role &r, const gemmar_item &item, uint32_t half, bool publishes)
 {
+    bool far = p.call.place.locals > 1 && (publishes || !r.pull);
+
+    if (far) {
+        gemmar_turn_take(p.call);
+    }
     publishes ? gemmar_courier_publish<T>(p, s, item, half)
               : gemmar_courier_send<T>(p.call, s, r, item, half);
     gemmar_bulk_commit();
     gemmar_bulk_wait_read();
+    if (far) {
+        gemmar_turn_leave(p.call);
+    }
 }
 
 /* One lane acts; the warp waits with it. */
@@ -444,13 +477,13 @@ static __device__ __forceinline__ void gemmar_list(const gemmar_fused_params &p,
                                                    gemmar_fused_shared<T> &s, const gemmar_role &r)
 {
     const gemmar_call &call = p.call;
-    uint32_t block = call.tensor.block, band = call.tensor.band, local = call.place.local;
+    uint32_t local = call.place.local;
     gemmar_cursor ring = {0, 1};
 
     for (uint32_t i = 0; i < r.items; i++) {
         uint32_t at = r.cluster + i * r.clusters;
-        gemmar_visit v = r.computes ? gemmar_visit_at(&call.map, local, block, band, at)
-                                    : gemmar_visit_of(&call.map, local, band, at);
+        gemmar_visit v = r.computes ? gemmar_visit_at(&call.map, local, &call.tensor.order, at)
+                                    : gemmar_visit_of(&call.map, local, call.tensor.order.band, at);
         uint32_t row = v.chunk / (uint32_t)call.map.chunks_per_row;
         uint32_t col = v.chunk - row * (uint32_t)call.map.chunks_per_row;
         gemmar_item item;

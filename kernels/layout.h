@@ -41,6 +41,10 @@ struct gemmar_words {
     char pad3[56];
     uint64_t heads[2];
     char pad4[48];
+    uint64_t turn_next;
+    char pad5[56];
+    uint64_t turn_done;
+    char pad6[56];
 };
 
 struct gemmar_layout gemmar_layout_make(const struct gemmar_capacity *capacity, uint32_t nodes,

@@ -13,9 +13,11 @@
 #define SMALL_M        256
 #define TWO_SHOT_BYTES (256 << 10) /* of a slice: below, one hop beats fewer bytes */
 #define CPU_CTAS       3
-#define BAND           8  /* rows of chunks walked together on a GPU */
-#define PULL_CTAS      16 /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
-#define ROW_UNIT       8  /* rows of a tile are a multiple of it */
+#define BAND           8         /* rows of chunks walked together on a GPU */
+#define LEAD           2         /* rounds: parts are there when their owner wants them */
+#define LINK_BYTES     (1 << 20) /* on their way to other GPUs at once: less does not fill the link */
+#define PULL_CTAS      16        /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
+#define ROW_UNIT       8         /* rows of a tile are a multiple of it */
 #define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
 
 /* Tiles of 128 x 256, or 64 x 128 for a few rows, so that there are chunks enough to go round. The
@@ -102,8 +104,11 @@ static int plan_gpu(int64_t m, int64_t n, const struct gemmar_plan_facts *facts,
     plan->tensor.shape = shape;
     plan->tensor.strategy =
         facts->strategy != 0 ? facts->strategy - 1 : (uint32_t)GEMMAR_STRATEGY_PUSH;
-    plan->tensor.block = clusters;
-    plan->tensor.band = facts->band != 0 ? facts->band : BAND;
+    plan->tensor.order = (struct gemmar_visit_order){
+        .block = clusters,
+        .lead = facts->lead != 0 ? facts->lead : LEAD,
+        .band = facts->band != 0 ? facts->band : BAND,
+    };
     plan->map = gemmar_map_init(m, n, 2, tile_shapes[shape].m, tile_shapes[shape].n, 1,
                                 facts->nodes, facts->locals);
     return 0;
@@ -281,5 +286,7 @@ struct gemmar_local_plan gemmar_plan_local_gpu(const struct gemmar_plan *plan, u
     p.intra.first = work;
     p.intra.count = reduce;
     p.ctas = work + reduce;
+    p.senders = LINK_BYTES * GEMMAR_CHUNK_PARTS /
+                (plan->map.tile_m * plan->map.tile_n * plan->map.element_bytes);
     return p;
 }

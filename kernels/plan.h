@@ -15,9 +15,9 @@ struct gemmar_plan_facts {
     uint32_t locals;
     uint32_t algo; /* GEMMAR_ALGO_DIRECT or _TWO_SHOT forces it */
     uint32_t tile_m, tile_n, chunk_tiles;
-    uint32_t sms;      /* GPU: the fewest multiprocessors of any rank; 0: CPU executor */
-    uint32_t strategy; /* GPU: enum gemmar_strategy + 1 forces it */
-    uint32_t band;     /* GPU: forces it */
+    uint32_t sms;        /* GPU: the fewest multiprocessors of any rank; 0: CPU executor */
+    uint32_t strategy;   /* GPU: enum gemmar_strategy + 1 forces it */
+    uint32_t band, lead; /* GPU: force them */
 };
 
 /* The agreed part: a pure function of the shape and the facts. */

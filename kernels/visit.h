@@ -2,12 +2,14 @@
 // The order in which the clusters of a GPU visit the chunks of a call, and why it cannot deadlock.
 //
 // The chunks of every owner are walked in bands of rows, so that operands stay in the cache; the
-// i-th chunk of that walk belongs to round i / block. A rank's list is: round by round, the chunks
-// of the owner behind it, of the next one, ..., its own last. Cluster c of n takes positions c,
-// c + n, ... of the list. In the push strategy an own chunk waits for the same chunk on the other
-// ranks, where it stands in the same round before that rank's own chunks: the chunk that is lowest
-// by (round, foreign before own) among all waiting ones waits for nobody. Rounds are a function of
-// the chunk alone, so the number of clusters may differ from rank to rank.
+// i-th chunk of that walk belongs to round i / block of its owner. F(r) are the chunks of round r
+// of all other owners, beginning with the one behind me, O(r) are my own. A rank's list is F(0) ..
+// F(lead - 1), O(0), F(lead), O(1), ..., so that an own chunk, which in the push strategy waits for
+// the other ranks' F, finds their parts there. Cluster c of n takes positions c, c + n, ... of the
+// list. Why push ends: give F(r) the key r and O(r) the key r + lead - 1. Every list is sorted by
+// (key, F before O), keys are a function of the chunk alone, and an own chunk waits only for
+// chunks that are lower in this order on the other ranks. So the lowest waiting one does not wait,
+// however many clusters each rank has.
 #ifndef GEMMAR_KERNELS_VISIT_H
 #define GEMMAR_KERNELS_VISIT_H
 
@@ -60,26 +62,32 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_of(const struct gemmar_tile_map *map,
     return v;
 }
 
-/* Position p, 0 <= p < map->chunks, of local rank `local`'s list with `block` chunks of each owner
- * in a round. */
-GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map, uint32_t local,
-                                              uint32_t block, uint32_t band, uint32_t p)
+/* How the lists of a call are made; agreed by all ranks. */
+struct gemmar_visit_order {
+    uint32_t block; /* chunks of each owner in a round */
+    uint32_t lead;  /* rounds of F before O(0), at least 1 */
+    uint32_t band;  /* rows of chunks walked together */
+};
+
+/* Chunk f of F(0), F(1), ... Owners differ by one chunk at most: all rounds are full but the last.
+ */
+GEMMAR_HD struct gemmar_visit gemmar_visit_foreign(const struct gemmar_tile_map *map,
+                                                   uint32_t local,
+                                                   const struct gemmar_visit_order *order,
+                                                   uint32_t f)
 {
-    /* Owners differ by one chunk at most: all rounds are full but the last one. */
-    uint32_t locals = map->locals, round = block * locals;
-    uint32_t full = (uint32_t)map->chunks / locals / block, begin = full * block, i;
+    uint32_t locals = map->locals, block = order->block, round = block * (locals - 1);
+    uint32_t full = (uint32_t)map->chunks / locals / block, r = f / round, i = f - r * round;
     uint32_t owner = (local + 1) % locals;
 
-    if (p < full * round) {
-        uint32_t r = p / round;
-
-        i = p - r * round;
+    if (r < full) {
         owner = (local + 1 + i / block) % locals;
-        return gemmar_visit_of(map, owner, band, r * block + i % block);
+        return gemmar_visit_of(map, owner, order->band, r * block + i % block);
     }
-    i = p - full * round;
-    for (uint32_t turn = 1; turn < locals; turn++) {
-        uint32_t left = gemmar_visit_first(map, owner + 1) - gemmar_visit_first(map, owner) - begin;
+    i = f - full * round;
+    for (uint32_t turn = 2; turn < locals; turn++) {
+        uint32_t left =
+            gemmar_visit_first(map, owner + 1) - gemmar_visit_first(map, owner) - full * block;
 
         if (i < left) {
             break;
@@ -87,7 +95,35 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map,
         i -= left;
         owner = (owner + 1) % locals;
     }
-    return gemmar_visit_of(map, owner, band, begin + i);
+    return gemmar_visit_of(map, owner, order->band, full * block + i);
+}
+
+/* Position p, 0 <= p < map->chunks, of local rank `local`'s list. */
+GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map, uint32_t local,
+                                              const struct gemmar_visit_order *order, uint32_t p)
+{
+    uint32_t own = gemmar_visit_first(map, local + 1) - gemmar_visit_first(map, local);
+    uint32_t foreign = (uint32_t)map->chunks - own, round = order->block * (map->locals - 1);
+    uint32_t ahead = (order->lead - 1) * round, pairs, q, t;
+
+    if (foreign == 0) {
+        return gemmar_visit_of(map, local, order->band, p);
+    }
+    ahead = ahead < foreign ? ahead : foreign;
+    if (p < ahead) {
+        return gemmar_visit_foreign(map, local, order, p);
+    }
+    /* Whole F(lead + t), O(t), then what is left of F, then what is left of O. */
+    q = p - ahead;
+    pairs = (foreign - ahead) / round;
+    t = q / (round + order->block);
+    t = t < pairs ? t : pairs;
+    q -= t * (round + order->block);
+    if (q < (t < pairs ? round : foreign - ahead - pairs * round)) {
+        return gemmar_visit_foreign(map, local, order, ahead + t * round + q);
+    }
+    q -= t < pairs ? round : foreign - ahead - pairs * round;
+    return gemmar_visit_of(map, local, order->band, t * order->block + q);
 }
 
 #endif

@@ -236,6 +236,8 @@ void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_wo
         .tiles_done = (uint64_t *)(own + l->tiles_done),
         .staged = (uint64_t *)(own + l->staged),
         .ctas_done = &w->words->ctas_done,
+        .turn_next = &w->words->turn_next,
+        .turn_done = &w->words->turn_done,
     };
     call->net.ticket = &w->words->ticket;
     call->net.heads = w->words->heads;

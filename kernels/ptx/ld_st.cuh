@@ -61,6 +61,14 @@ static __device__ __forceinline__ uint64_t gemmar_atom_add_relaxed_gpu(uint64_t 
     return before;
 }
 
+static __device__ __forceinline__ uint64_t gemmar_ld_relaxed_gpu(const uint64_t *word)
+{
+    uint64_t value;
+
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
 /* First-writer-wins records in host memory. */
 static __device__ __forceinline__ uint64_t gemmar_atom_exchange_sys(uint64_t *word, uint64_t value)
 {

@@ -30,8 +30,9 @@ struct shape {
 
 struct options {
     int ranks;
-    uint32_t ctas, tile_m, tile_n, band;
+    uint32_t ctas, tile_m, tile_n, band, lead;
     int strategy; /* enum gemmar_strategy, -1: both */
+    int senders;  /* -1: the plan's */
     bool trans_b, bf16, bench, normal;
     int random, runs, mix, skew;
     int64_t row_step;
@@ -178,6 +179,7 @@ static struct gemmar_plan make_plan(const struct shape *s, uint32_t locals, int 
                                       .tile_m = o.tile_m,
                                       .tile_n = o.tile_n,
                                       .band = o.band,
+                                      .lead = o.lead,
                                       .strategy = (uint32_t)strategy + 1};
     struct gemmar_plan plan;
     char why[256];
@@ -225,6 +227,7 @@ static void enqueue(int i, const struct shape *s, const struct call_kind *kind,
         .dtype = kind->bf16 ? GEMMAR_DTYPE_BF16 : GEMMAR_DTYPE_FP16,
     };
     call.plan = gemmar_plan_local_gpu(plan, r->most, o.ctas);
+    call.plan.senders = o.senders >= 0 ? (uint32_t)o.senders : call.plan.senders;
     for (int g = 0; g < o.ranks; g++) {
         char *base = ranks[g].workspace;
 
@@ -241,6 +244,8 @@ static void enqueue(int i, const struct shape *s, const struct call_kind *kind,
     call.words.epoch = &words->epoch;
     call.words.busy = &words->busy;
     call.words.ctas_done = &words->ctas_done;
+    call.words.turn_next = &words->turn_next;
+    call.words.turn_done = &words->turn_done;
     call.watch = (struct gemmar_watch){
         .abort_word = r->abort_word, .trouble = r->trouble, .timeout_ns = UINT64_C(3000000000)};
     must(gemmar_sm90_launch_traced(&call, targets, r->trace, TRACE_ITEMS, r->stream), "launch");
@@ -666,7 +671,9 @@ static int usage(void)
         stderr,
         "usage: checkfused [--ranks R] [--ctas N] [--strategy push|pull] [--tile MxN] [--band B]"
         " [--nn] [--fp16] [--normal] [--random N] [--seed S] [--epoch E] [--skew KCYCLES]"
-        " [--row-step N] [--bench] [--runs N] [--json FILE] [MxNxK]...\n");
+        " [--row-step N] [--bench] [--runs N] [--json FILE] [--trace FILE] [--senders N] [--lead "
+        "N] "
+        "[MxNxK]...\n");
     return 2;
 }
 
@@ -681,13 +688,15 @@ int main(int argc, char **argv)
         {"epoch", required_argument, NULL, 'e'},    {"skew", required_argument, NULL, 'k'},
         {"row-step", required_argument, NULL, 'w'}, {"bench", no_argument, NULL, 'b'},
         {"runs", required_argument, NULL, 'u'},     {"json", required_argument, NULL, 'j'},
-        {"trace", required_argument, NULL, 'T'},    {NULL, 0, NULL, 0},
+        {"trace", required_argument, NULL, 'T'},    {"senders", required_argument, NULL, 'x'},
+        {"lead", required_argument, NULL, 'l'},     {NULL, 0, NULL, 0},
     };
     struct call_kind kind = {.alpha = 1};
     int c;
 
     o = (struct options){.ranks = 2,
                          .strategy = -1,
+                         .senders = -1,
                          .trans_b = true,
                          .bf16 = true,
                          .runs = 15,
@@ -716,6 +725,8 @@ int main(int argc, char **argv)
         case 'u': o.runs = atoi(optarg) < MAX_RUNS ? atoi(optarg) : MAX_RUNS; break;
         case 'j': o.json = optarg; break;
         case 'T': o.trace = optarg; break;
+        case 'l': o.lead = (uint32_t)atoi(optarg); break;
+        case 'x': o.senders = atoi(optarg); break;
         default: return usage();
         }
     }

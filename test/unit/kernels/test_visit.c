@@ -27,6 +27,11 @@ static struct gemmar_tile_map random_map(void)
                            pick(0, 1) ? 256 : 128, 1, 1, pick(1, MAX_LOCALS));
 }
 
+static struct gemmar_visit_order random_order(void)
+{
+    return (struct gemmar_visit_order){pick(1, MAX_CLUSTERS), pick(1, 4), pick(1, 9)};
+}
+
 START_TEST(firsts_in_32_bits_are_those_of_the_map)
 {
     for (int round = 0; round < 1000; round++) {
@@ -43,11 +48,12 @@ START_TEST(a_list_has_every_chunk_once)
 {
     for (int round = 0; round < 300; round++) {
         struct gemmar_tile_map map = random_map();
-        uint32_t block = pick(1, 80), band = pick(1, 9), local = pick(0, map.locals - 1);
+        struct gemmar_visit_order order = random_order();
+        uint32_t local = pick(0, map.locals - 1);
         char *seen = calloc((size_t)map.chunks, 1);
 
         for (uint32_t p = 0; p < map.chunks; p++) {
-            struct gemmar_visit v = gemmar_visit_at(&map, local, block, band, p);
+            struct gemmar_visit v = gemmar_visit_at(&map, local, &order, p);
 
             ck_assert_int_lt(v.chunk, map.chunks);
             ck_assert_int_eq(seen[v.chunk]++, 0);
@@ -65,22 +71,23 @@ START_TEST(lists_are_sorted_by_round_and_foreign_before_own)
 {
     for (int round = 0; round < 100; round++) {
         struct gemmar_tile_map map = random_map();
-        uint32_t block = pick(1, 80), band = pick(1, 9);
+        struct gemmar_visit_order order = random_order();
         uint32_t *round_of = calloc((size_t)map.chunks, sizeof(*round_of));
 
         for (uint32_t g = 0; g < map.locals; g++) {
             uint32_t count = gemmar_visit_first(&map, g + 1) - gemmar_visit_first(&map, g);
 
             for (uint32_t i = 0; i < count; i++) {
-                round_of[gemmar_visit_of(&map, g, band, i).chunk] = i / block;
+                round_of[gemmar_visit_of(&map, g, order.band, i).chunk] = i / order.block;
             }
         }
         for (uint32_t local = 0; local < map.locals; local++) {
             uint32_t last = 0;
 
             for (uint32_t p = 0; p < map.chunks; p++) {
-                struct gemmar_visit v = gemmar_visit_at(&map, local, block, band, p);
-                uint32_t key = round_of[v.chunk] * 2 + (v.owner == local);
+                struct gemmar_visit v = gemmar_visit_at(&map, local, &order, p);
+                uint32_t own = v.owner == local;
+                uint32_t key = (round_of[v.chunk] + own * (order.lead - 1)) * 2 + own;
 
                 ck_assert_uint_ge(key, last);
                 last = key;
@@ -96,7 +103,7 @@ struct cluster {
 };
 
 /* Run the lists of all clusters: an own chunk needs that every other rank has passed it. */
-static bool push_ends(const struct gemmar_tile_map *map, uint32_t block, uint32_t band,
+static bool push_ends(const struct gemmar_tile_map *map, const struct gemmar_visit_order *order,
                       const uint32_t *clusters)
 {
     static struct cluster all[MAX_LOCALS * MAX_CLUSTERS];
@@ -114,7 +121,7 @@ static bool push_ends(const struct gemmar_tile_map *map, uint32_t block, uint32_
         moved = false;
         for (uint32_t i = pick(0, n - 1), k = 0; k < n; k++, i = (i + 1) % n) {
             while (all[i].at < map->chunks) {
-                struct gemmar_visit v = gemmar_visit_at(map, all[i].rank, block, band, all[i].at);
+                struct gemmar_visit v = gemmar_visit_at(map, all[i].rank, order, all[i].at);
 
                 if (v.owner == all[i].rank && sent[v.chunk] + 1u < map->locals) {
                     break;
@@ -139,7 +146,8 @@ START_TEST(push_ends_whatever_the_number_of_clusters)
         for (uint32_t g = 0; g < map.locals; g++) {
             clusters[g] = pick(1, MAX_CLUSTERS);
         }
-        ck_assert(push_ends(&map, pick(1, MAX_CLUSTERS), pick(1, 9), clusters));
+        struct gemmar_visit_order order = random_order();
+        ck_assert(push_ends(&map, &order, clusters));
     }
 }
 END_TEST
