@@ -190,6 +190,10 @@ static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error
     }
     result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_ATTACHED, error, NULL, 0, NULL);
     if (result == gemmarSuccess) {
+        gemmar_info(
+            &comm->log,
+            "communicator: rank %u of %u on GPU %d: %u CTAs can be resident, NCCL version %d",
+            comm->place.rank, comm->place.ranks, gpu->device, gpu->most_ctas, gpu->api->version);
         comm->peers = &gpu->peers;
         gpu->local_gather.timeout_ns = comm->settings.timeout_ns; /* they are together now */
     }

@@ -81,21 +81,12 @@ void gemmar_gather_close(struct gemmar_gather *g)
     g->stream = NULL;
 }
 
-/* NCCL enqueues at once, or on a non-blocking communicator a while later. */
 static ncclResult_t enqueue(struct gemmar_gather *g, size_t bytes)
 {
     ncclResult_t rc = g->api->all_gather(g->device_memory, g->device_memory + g->piece, bytes,
                                          ncclUint8, g->nccl, g->stream);
-    struct gemmar_wait wait;
 
-    gemmar_wait_init(&wait, g->timeout_ns);
-    while (rc == ncclInProgress && gemmar_wait_step(&wait)) {
-        ncclResult_t state = ncclInternalError;
-
-        rc = g->api->async_error(g->nccl, &state);
-        rc = rc == ncclSuccess ? state : rc;
-    }
-    return rc;
+    return gemmar_nccl_finish(g->api, g->nccl, rc, g->timeout_ns);
 }
 
 /* Until the piece has come, NCCL has an error, or the time is over. */
