@@ -63,12 +63,12 @@ two ibv_srq_pingpong
 two ib_write_bw -F -s 65536 -n 1000
 two ib_write_lat -F -s 8 -n 500
 if [ -z "$short" ]; then
-    two ib_write_bw -F -a -q 4 -n 50
+    two ib_write_bw -F -a -q 4 -n 20
     two ib_write_bw -F -b -s 4096 -n 1000
-    two ib_send_bw -F -a -n 50
+    two ib_send_bw -F -a -n 20
     two ib_send_bw -F -e -s 65536 -n 500
     two ib_send_lat -F -s 64 -n 500
-    two ib_read_bw -F -a -q 2 -n 50
+    two ib_read_bw -F -a -q 2 -n 20
     two ib_read_lat -F -s 64 -n 500
     two ib_atomic_bw -F -n 1000
     two ib_atomic_bw -F -q 3 -A CMP_AND_SWAP -n 1000

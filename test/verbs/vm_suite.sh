@@ -19,6 +19,7 @@ fi
 conformance=$build/test/verbs/verbs_conformance
 program conformance 300 "$conformance" --device rxe0,rxe1 \
     --port-down 'ip link set veth0 down' --port-up 'ip link set veth0 up'
+only_rxe
 under_netem 'loss 1% delay 1ms' \
     program 'conformance with loss' 200 "$conformance" --device rxe0,rxe1 --only order.stamp,peer.stamps
 
