@@ -243,6 +243,23 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
     return c;
 }
 
+static uint64_t grown(uint64_t have, uint64_t need)
+{
+    return need > have ? max64(need, have + have / 2) : have;
+}
+
+struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,
+                                             const struct gemmar_capacity *need)
+{
+    struct gemmar_capacity c = gemmar_capacity_max(have, need);
+
+    c.partial_bytes = grown(have->partial_bytes, need->partial_bytes);
+    c.out_bytes = grown(have->out_bytes, need->out_bytes);
+    c.chunks = grown(have->chunks, need->chunks);
+    c.slots = grown(have->slots, need->slots);
+    return c;
+}
+
 int gemmar_capacity_holds(const struct gemmar_capacity *have, const struct gemmar_capacity *need)
 {
     return have->partial_bytes >= need->partial_bytes && have->out_bytes >= need->out_bytes &&

@@ -192,20 +192,26 @@ gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemma
                                      struct gemmar_error *error)
 {
     struct gemmar_workspace *old = comm->workspace, *grown = NULL;
+    const struct gemmar_capacity *have = &old->layout.capacity;
+    bool keep = comm->backend->asynchronous;
     struct growth mine;
     gemmarResult_t result;
 
     memset(&mine, 0, sizeof(mine)); /* compared as bytes */
     mine.history = comm->backend->history(comm);
-    mine.capacity = gemmar_capacity_max(&old->layout.capacity, need);
+    mine.capacity = keep ? gemmar_capacity_grown(have, need) : gemmar_capacity_max(have, need);
     (void)comm->backend->settle(comm, error);
     result = same_growth(comm, &mine, error);
     if (result == gemmarSuccess) {
         /* A generation that graphs may still move on has an epoch that this rank cannot know. */
-        uint64_t epoch =
-            comm->backend->asynchronous ? comm->settings.epoch_start : old->words->epoch;
+        uint64_t epoch = keep ? comm->settings.epoch_start : old->words->epoch;
 
         result = gemmar_workspace_open(comm, &mine.capacity, epoch, old, &grown, error);
+        if (result == gemmarSystemError && !error->fatal && keep) { /* on all ranks alike */
+            mine.capacity = gemmar_capacity_max(have, need);
+            gemmar_error_clear(error);
+            result = gemmar_workspace_open(comm, &mine.capacity, epoch, old, &grown, error);
+        }
     }
     if (result == gemmarSuccess) {
         replace(comm, old, grown);

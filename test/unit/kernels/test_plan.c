@@ -84,6 +84,53 @@ START_TEST(the_maximum_of_two_capacities_holds_both)
 }
 END_TEST
 
+/* Memory of old workspaces of a GPU stays: sequences that get longer may not fill it. */
+START_TEST(shapes_that_creep_up_grow_a_workspace_seldom)
+{
+    struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132};
+    struct gemmar_capacity have = {0};
+    uint64_t growths = 0, kept = 0;
+    char why[160];
+
+    for (int64_t m = 1; m <= 4096; m++) {
+        struct gemmar_plan plan;
+        struct gemmar_capacity need;
+
+        ck_assert_int_eq(
+            gemmar_plan_make(m, 8192, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)), 0);
+        need = gemmar_plan_capacity(&plan);
+        if (!gemmar_capacity_holds(&have, &need)) {
+            have = gemmar_capacity_grown(&have, &need);
+            ck_assert(gemmar_capacity_holds(&have, &need));
+            kept += have.partial_bytes + have.out_bytes;
+            growths++;
+        }
+    }
+    ck_assert_uint_le(growths, 32);
+    ck_assert_uint_le(kept, 4 * (have.partial_bytes + have.out_bytes));
+}
+END_TEST
+
+START_TEST(one_large_shape_grows_a_workspace_to_what_it_needs)
+{
+    struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132};
+    struct gemmar_plan small, large;
+    struct gemmar_capacity have, need, got;
+    char why[160];
+
+    ck_assert_int_eq(
+        gemmar_plan_make(64, 1024, GEMMAR_DTYPE_BF16, &facts, &small, why, sizeof(why)), 0);
+    ck_assert_int_eq(
+        gemmar_plan_make(8192, 8192, GEMMAR_DTYPE_BF16, &facts, &large, why, sizeof(why)), 0);
+    have = gemmar_plan_capacity(&small);
+    need = gemmar_plan_capacity(&large);
+    got = gemmar_capacity_grown(&have, &need);
+    ck_assert(gemmar_capacity_holds(&need, &got));
+    got = gemmar_capacity_grown(&need, &have);
+    ck_assert(gemmar_capacity_holds(&need, &got));
+}
+END_TEST
+
 START_TEST(the_algorithm_follows_nodes_and_size)
 {
     struct gemmar_plan plan;
@@ -151,6 +198,8 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, every_chunk_fits_a_command_in_every_type);
     tcase_add_test(tests, a_capacity_holds_every_rank);
+    tcase_add_test(tests, shapes_that_creep_up_grow_a_workspace_seldom);
+    tcase_add_test(tests, one_large_shape_grows_a_workspace_to_what_it_needs);
     tcase_add_test(tests, the_maximum_of_two_capacities_holds_both);
     tcase_add_test(tests, the_algorithm_follows_nodes_and_size);
     tcase_add_test(tests, what_cannot_run_says_why_and_leaves_the_plan);
