@@ -48,6 +48,14 @@ enum gemmar_strategy {
     GEMMAR_STRATEGY_PULL = 1, /* into own memory, from where CTAs of the owner read them */
 };
 
+/* What of C the tensor-core kernel copies from `out`, because the other ranks cannot write into C.
+ */
+enum gemmar_copies {
+    GEMMAR_COPIES_NOTHING = 0,
+    GEMMAR_COPIES_FOREIGN = 1, /* own chunks are stored to C at once */
+    GEMMAR_COPIES_ALL = 2,     /* also mine: C is not aligned for bulk stores */
+};
+
 /* A chunk of the tensor-core kernel travels in parts with a stamp each: 64 rows of one CTA. */
 #define GEMMAR_CHUNK_PARTS 4
 
@@ -143,6 +151,9 @@ struct gemmar_rank_words {
     /* Tensor-core kernel: couriers that asked for the link to the other GPUs, and that have left it
      * again, of all calls. Writer, reader: couriers (relaxed, .gpu: no data is handed over). */
     uint64_t *turn_next, *turn_done;
+    /* copy_next[2]: parts of C that warps have claimed to copy, by epoch parity. Writer, reader:
+     * the warps of this rank (relaxed, .gpu); the last CTA of a call clears the next call's. */
+    uint64_t *copy_next;
 };
 
 /* The first wait that did not end, or the reason the call was left. Host memory; writer: the first
@@ -206,6 +217,9 @@ struct gemmar_call {
      * ranks: neither writes into the other's C, and the call fails. */
     uint32_t told;
     struct gemmar_tensor_plan tensor;
+    uint32_t copies; /* GPU: enum gemmar_copies */
+    uint32_t reserved;
+    int64_t out_ld; /* GPU: elements from row to row of `out`, a multiple of 8 */
     struct gemmar_local_plan plan;
     struct gemmar_local_view locals[GEMMAR_MAX_LOCAL_RANKS]; /* [place.locals] */
     const uint32_t *rank_of; /* [nodes * locals] rank of (node, local), for messages */

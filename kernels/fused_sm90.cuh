@@ -7,6 +7,8 @@
 //   warp 3            the lister: tells the other ranks what this call is, works out the cluster's
 //                     list for everybody else, at the end waits for `published`
 //   warpgroups 1, 2   consumers: 64 rows of every tile each
+//   every warp        at the end copies what others published from `out` to C, where they cannot
+//                     write into C
 //
 // push: a tile of another owner goes as a part into that owner's slot; a tile of my own is added to
 // the parts of the others and published. pull: every tile goes as a part into own memory; clusters
@@ -23,7 +25,7 @@
 
 #define GEMMAR_SM90_THREADS 384
 #define GEMMAR_TURN_NS      100 /* between two looks whether it is my turn */
-#define GEMMAR_ITEMS        4   /* of the list that the lister is ahead at most */
+#define GEMMAR_ITEMS        16  /* of the list that the lister is ahead at most */
 
 /* One tile of this CTA. */
 struct gemmar_item {
@@ -348,7 +350,7 @@ static __device__ __forceinline__ void gemmar_courier_stamp(const gemmar_call &c
         return;
     }
     for (uint32_t g = 0; g < call.place.locals; g++) {
-        if (g != local) {
+        if (g != local || call.copies == GEMMAR_COPIES_ALL) {
             gemmar_st_relaxed_sys(call.locals[g].published +
                                       (uint64_t)item.chunk * GEMMAR_CHUNK_PARTS + part,
                                   r.epoch);
@@ -449,7 +451,7 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
         if (acts) {
             gemmar_trace(p, half, i, GEMMAR_TRACE_READ);
         }
-        if (ok && acts && call.place.locals > 1) {
+        if (ok && acts && (call.place.locals > 1 || call.copies == GEMMAR_COPIES_ALL)) {
             gemmar_courier_stamp(call, r, item, half, publishes);
             gemmar_trace(p, half, i, GEMMAR_TRACE_STORED);
         }
@@ -526,6 +528,74 @@ static __device__ __forceinline__ void gemmar_wait_published(const gemmar_call &
     }
 }
 
+/* ---- all warps, when their role has ended --------------------------------------------------- */
+
+/* Elements [row, row + 64) x [col, col + BN) of C from `out`, by one warp. */
+template <int BN>
+static __device__ __forceinline__ void gemmar_copy_part(const gemmar_call &call, int64_t row,
+                                                        int64_t col, uint32_t lane)
+{
+    const gemmar_operands &o = call.operands;
+    const uint16_t *from = (const uint16_t *)call.locals[call.place.local].out;
+    uint16_t *to = (uint16_t *)o.c;
+    int64_t rows = gemmar_min64(64, call.map.m - row), cols = gemmar_min64(BN, call.map.n - col);
+
+    if (call.copies == GEMMAR_COPIES_FOREIGN && cols == BN) { /* 16 bytes a lane */
+#pragma unroll 4
+        for (int32_t i = (int32_t)lane; i < (int32_t)rows * (BN / 8); i += 32) {
+            int64_t r = row + i / (BN / 8), c = col + i % (BN / 8) * 8;
+
+            *(uint4 *)(to + r * o.ldc + c) = *(const uint4 *)(from + r * call.out_ld + c);
+        }
+        return;
+    }
+    for (int64_t r = row; r < row + rows; r++) {
+        for (int64_t c = col + lane; c < col + cols; c += 32) {
+            to[r * o.ldc + c] = from[r * call.out_ld + c];
+        }
+    }
+}
+
+/* Parts of C that others publish into `out`, in the order of my own list, which is about that in
+ * which they come. Ends early when the call is being left. */
+template <class T>
+static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, const gemmar_role &r,
+                                                   uint32_t lane)
+{
+    const uint64_t *published = call.locals[call.place.local].published;
+    uint64_t words = (uint64_t)call.map.chunks * GEMMAR_CHUNK_PARTS, at = 0;
+    bool ok = call.copies != GEMMAR_COPIES_NOTHING;
+
+    while (ok) {
+        if (lane == 0) {
+            at = gemmar_atom_add_relaxed_gpu(&call.words.copy_next[r.epoch & 1], 1);
+        }
+        at = __shfl_sync(0xffffffffu, at, 0);
+        if (at >= words) {
+            return;
+        }
+        uint32_t part = (uint32_t)at % GEMMAR_CHUNK_PARTS;
+        gemmar_visit v = gemmar_visit_at(&call.map, call.place.local, &call.tensor.order,
+                                         (uint32_t)(at / GEMMAR_CHUNK_PARTS));
+        gemmar_chunk chunk = gemmar_map_chunk(&call.map, v.chunk);
+
+        if (v.owner == call.place.local && call.copies != GEMMAR_COPIES_ALL) {
+            continue;
+        }
+        if (lane == 0) {
+            ok =
+                gemmar_courier_wait(call, &published[(uint64_t)v.chunk * GEMMAR_CHUNK_PARTS + part],
+                                    r.epoch, GEMMAR_STAGE_PUBLISH, v.owner, v.chunk);
+        }
+        ok = __shfl_sync(0xffffffffu, ok, 0);
+        if (ok) {
+            gemmar_copy_part<T::BN>(
+                call, chunk.row0 + part % 2 * 64 + (T::ALONG_N ? 0 : part / 2 * GEMMAR_BM),
+                chunk.col0 + (T::ALONG_N ? part / 2 * T::BN : 0), lane);
+        }
+    }
+}
+
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
 template <class T>
@@ -551,6 +621,7 @@ static __device__ __forceinline__ void gemmar_fused_end(const gemmar_call &call,
                                                         const gemmar_role &r)
 {
     if (gemmar_exec_last(call.words.ctas_done, gridDim.x)) {
+        call.words.copy_next[(r.epoch + 1) & 1] = 0;
         *call.words.epoch = r.epoch + 1;
     }
 }
@@ -576,6 +647,7 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
     if (warp >= 4) {
         gemmar_registers_up<224>();
         gemmar_consumer<T, BF16, N_MAJOR>(p, s, r, warp / 4 - 1);
+        gemmar_copy<T>(p.call, r, lane);
     } else {
         gemmar_registers_down<56>();
         if (warp == 0) {
@@ -588,11 +660,13 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
                 gemmar_list<T>(p, s, r);
             }
             __syncwarp();
-            if (p.call.place.locals > 1) {
+            if (p.call.place.locals > 1 && p.call.copies == GEMMAR_COPIES_NOTHING) {
                 gemmar_mbarrier_wait(gemmar_shared_address(&s.couriers_done), 0);
                 gemmar_wait_published(p.call, r, lane);
             }
         }
+        __syncwarp();
+        gemmar_copy<T>(p.call, r, lane);
     }
     /* A CTA may not leave while the other one can still write to its shared memory. */
     gemmar_cluster_sync();

@@ -45,6 +45,8 @@ struct gemmar_words {
     char pad5[56];
     uint64_t turn_done;
     char pad6[56];
+    uint64_t copy_next[2];
+    char pad7[48];
 };
 
 struct gemmar_layout gemmar_layout_make(const struct gemmar_capacity *capacity, uint32_t nodes,

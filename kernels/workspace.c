@@ -244,6 +244,7 @@ void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_wo
         .ctas_done = &w->words->ctas_done,
         .turn_next = &w->words->turn_next,
         .turn_done = &w->words->turn_done,
+        .copy_next = w->words->copy_next,
     };
     call->net.ticket = &w->words->ticket;
     call->net.heads = w->words->heads;

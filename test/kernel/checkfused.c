@@ -61,7 +61,8 @@ struct rank {
 struct call_kind {
     float alpha, beta;
     bool bias, trans_b, bf16;
-    int64_t pad; /* elements between rows of every matrix, a multiple of 8 */
+    int64_t pad;     /* elements between rows of every matrix, a multiple of 8 */
+    uint32_t copies; /* enum gemmar_copies: can others, can a bulk store write into C? */
 };
 
 static struct rank ranks[MAX_RANKS];
@@ -90,6 +91,12 @@ static void must_blas(cublasStatus_t status, const char *what)
 static void use(const struct rank *r)
 {
     must(cudaSetDevice(r->device), "device");
+}
+
+/* Elements from row to row of C: odd when bulk stores are not to be able to write it. */
+static int64_t ld_of_c(const struct shape *s, const struct call_kind *kind)
+{
+    return (s->n + 7) / 8 * 8 + kind->pad + (kind->copies == GEMMAR_COPIES_ALL);
 }
 
 static void *device_memory(size_t bytes)
@@ -220,7 +227,7 @@ static void enqueue(int i, const struct shape *s, const struct call_kind *kind,
         .k = s->k,
         .lda = (s->k + 7) / 8 * 8 + kind->pad,
         .ldb = ((kind->trans_b ? s->k : s->n) + 7) / 8 * 8 + kind->pad,
-        .ldc = (s->n + 7) / 8 * 8 + kind->pad,
+        .ldc = ld_of_c(s, kind),
         .alpha = kind->alpha,
         .beta = kind->beta,
         .trans_b = kind->trans_b,
@@ -239,13 +246,20 @@ static void enqueue(int i, const struct shape *s, const struct call_kind *kind,
             .told = (uint64_t *)(base + layout.told),
         };
         targets[g] = (struct gemmar_target){ranks[alone ? i : g].c, call.operands.ldc};
+        if (kind->copies == GEMMAR_COPIES_ALL ||
+            (kind->copies == GEMMAR_COPIES_FOREIGN && g != i)) {
+            targets[g] = (struct gemmar_target){base + layout.out, gemmar_plan_out_ld(s->n)};
+        }
     }
+    call.copies = kind->copies;
+    call.out_ld = gemmar_plan_out_ld(s->n);
     call.rank_of = r->rank_of;
     call.words.epoch = &words->epoch;
     call.words.busy = &words->busy;
     call.words.ctas_done = &words->ctas_done;
     call.words.turn_next = &words->turn_next;
     call.words.turn_done = &words->turn_done;
+    call.words.copy_next = words->copy_next;
     call.watch = (struct gemmar_watch){
         .abort_word = r->abort_word, .trouble = r->trouble, .timeout_ns = UINT64_C(3000000000)};
     must(gemmar_sm90_launch_traced(&call, targets, r->trace, TRACE_ITEMS, r->stream), "launch");
@@ -274,12 +288,13 @@ static void allocate(const struct shape *s, const struct call_kind *kind)
     for (int i = 0; i < o.ranks; i++) {
         struct rank *r = &ranks[i];
         int64_t k = (s->k + 7) / 8 * 8 + kind->pad, n = (s->n + 7) / 8 * 8 + kind->pad;
+        int64_t c = rows * ld_of_c(s, kind);
 
         use(r);
         r->a = device_memory((size_t)(s->m * k) * 2);
         r->b = device_memory((size_t)(kind->trans_b ? s->n * k : s->k * n) * 2);
-        r->c = device_memory((size_t)(rows * n) * 2);
-        r->before = kind->beta != 0 ? device_memory((size_t)(rows * n) * 2) : NULL;
+        r->c = device_memory((size_t)c * 2);
+        r->before = kind->beta != 0 ? device_memory((size_t)c * 2) : NULL;
         r->bias = device_memory((size_t)n * 2);
     }
 }
@@ -301,7 +316,7 @@ static void release(void)
 static void fill(const struct shape *s, const struct call_kind *kind, uint64_t seed)
 {
     int64_t k = (s->k + 7) / 8 * 8 + kind->pad, n = (s->n + 7) / 8 * 8 + kind->pad;
-    int64_t c = (s->m + GUARD_ROWS) * n;
+    int64_t ldc = ld_of_c(s, kind), c = (s->m + GUARD_ROWS) * ldc;
 
     for (int i = 0; i < o.ranks; i++) {
         struct rank *r = &ranks[i];
@@ -315,7 +330,7 @@ static void fill(const struct shape *s, const struct call_kind *kind, uint64_t s
         must(oracle_fill(r->bias, n, kind->bf16, !o.normal, seed * 64 + 62, r->stream), "fill");
         must(cudaMemsetAsync(r->c, POISON, (size_t)c * 2, r->stream), "poison");
         if (kind->beta != 0) {
-            must(oracle_fill(r->c, s->m * n, kind->bf16, !o.normal, seed * 64 + 63, r->stream),
+            must(oracle_fill(r->c, s->m * ldc, kind->bf16, !o.normal, seed * 64 + 63, r->stream),
                  "fill");
             must(cudaMemcpyAsync(r->before, r->c, (size_t)c * 2, cudaMemcpyDeviceToDevice,
                                  r->stream),
@@ -329,13 +344,13 @@ static void fill(const struct shape *s, const struct call_kind *kind, uint64_t s
 static struct oracle_verdict verify(int i, const struct shape *s, const struct call_kind *kind)
 {
     struct rank *r = &ranks[i];
-    int64_t n = (s->n + 7) / 8 * 8 + kind->pad;
+    int64_t ldc = ld_of_c(s, kind);
     struct oracle want = {.m = s->m,
                           .n = s->n,
                           .k = s->k,
                           .lda = (s->k + 7) / 8 * 8 + kind->pad,
                           .ldb = ((kind->trans_b ? s->k : s->n) + 7) / 8 * 8 + kind->pad,
-                          .ldc = n,
+                          .ldc = ldc,
                           .ranks = o.ranks,
                           .bf16 = kind->bf16,
                           .trans_b = kind->trans_b,
@@ -358,7 +373,7 @@ static struct oracle_verdict verify(int i, const struct shape *s, const struct c
     use(r);
     must(cudaMemsetAsync(r->verdict, 0, sizeof(*r->verdict), r->stream), "clear");
     must(oracle_check(&want, r->c, !o.normal, r->verdict, r->stream), "check");
-    must(oracle_guard(r->c + s->m * n, GUARD_ROWS * n, POISON, r->verdict, r->stream), "guard");
+    must(oracle_guard(r->c + s->m * ldc, GUARD_ROWS * ldc, POISON, r->verdict, r->stream), "guard");
     must(cudaMemcpyAsync(&verdict, r->verdict, sizeof(verdict), cudaMemcpyDeviceToHost, r->stream),
          "copy");
     must(cudaStreamSynchronize(r->stream), "synchronize");
@@ -414,13 +429,13 @@ static void check(const struct shape *s, const struct call_kind *kind, int strat
     release();
     failures += wrong + again.wrong;
     if (wrong + again.wrong != 0 || o.random == 0) {
-        printf(
-            "%6ld %6ld %6ld %s %s %s alpha %g beta %g bias %d pad %ld tile %ux%u: %lu wrong, %llu "
-            "other bits, worst %.2f of the bound, first %lld\n",
-            s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16", kind->trans_b ? "nt" : "nn",
-            strategy == GEMMAR_STRATEGY_PULL ? "pull" : "push", kind->alpha, kind->beta, kind->bias,
-            kind->pad, plan.map.tile_m, plan.map.tile_n, wrong, again.wrong, o.normal ? worst : 0.0,
-            (long long)first.first - 1);
+        printf("%6ld %6ld %6ld %s %s %s alpha %g beta %g bias %d pad %ld copies %u tile %ux%u: %lu "
+               "wrong, %llu "
+               "other bits, worst %.2f of the bound, first %lld\n",
+               s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16", kind->trans_b ? "nt" : "nn",
+               strategy == GEMMAR_STRATEGY_PULL ? "pull" : "push", kind->alpha, kind->beta,
+               kind->bias, kind->pad, plan.map.tile_m, plan.map.tile_n, wrong, again.wrong,
+               o.normal ? worst : 0.0, (long long)first.first - 1);
         fflush(stdout);
     }
 }
@@ -656,7 +671,8 @@ static void check_random(void)
                                  .bias = next_random(&state) % 2,
                                  .trans_b = next_random(&state) % 2,
                                  .bf16 = next_random(&state) % 2,
-                                 .pad = (int64_t)(next_random(&state) % 3) * 8};
+                                 .pad = (int64_t)(next_random(&state) % 3) * 8,
+                                 .copies = (uint32_t)(next_random(&state) % 3)};
         int strategy = o.strategy >= 0 ? o.strategy : (int)(next_random(&state) % 2);
 
         check(&s, &kind, strategy, o.seed + (uint64_t)i);
@@ -680,16 +696,27 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"ranks", required_argument, NULL, 'r'},    {"ctas", required_argument, NULL, 'c'},
-        {"strategy", required_argument, NULL, 's'}, {"tile", required_argument, NULL, 't'},
-        {"band", required_argument, NULL, 'B'},     {"nn", no_argument, NULL, 'n'},
-        {"fp16", no_argument, NULL, 'h'},           {"normal", no_argument, NULL, 'N'},
-        {"random", required_argument, NULL, 'R'},   {"seed", required_argument, NULL, 'S'},
-        {"epoch", required_argument, NULL, 'e'},    {"skew", required_argument, NULL, 'k'},
-        {"row-step", required_argument, NULL, 'w'}, {"bench", no_argument, NULL, 'b'},
-        {"runs", required_argument, NULL, 'u'},     {"json", required_argument, NULL, 'j'},
-        {"trace", required_argument, NULL, 'T'},    {"senders", required_argument, NULL, 'x'},
-        {"lead", required_argument, NULL, 'l'},     {NULL, 0, NULL, 0},
+        {"ranks", required_argument, NULL, 'r'},
+        {"ctas", required_argument, NULL, 'c'},
+        {"strategy", required_argument, NULL, 's'},
+        {"tile", required_argument, NULL, 't'},
+        {"band", required_argument, NULL, 'B'},
+        {"nn", no_argument, NULL, 'n'},
+        {"fp16", no_argument, NULL, 'h'},
+        {"normal", no_argument, NULL, 'N'},
+        {"random", required_argument, NULL, 'R'},
+        {"seed", required_argument, NULL, 'S'},
+        {"epoch", required_argument, NULL, 'e'},
+        {"skew", required_argument, NULL, 'k'},
+        {"row-step", required_argument, NULL, 'w'},
+        {"bench", no_argument, NULL, 'b'},
+        {"runs", required_argument, NULL, 'u'},
+        {"json", required_argument, NULL, 'j'},
+        {"trace", required_argument, NULL, 'T'},
+        {"senders", required_argument, NULL, 'x'},
+        {"lead", required_argument, NULL, 'l'},
+        {"copies", required_argument, NULL, 'C'},
+        {NULL, 0, NULL, 0},
     };
     struct call_kind kind = {.alpha = 1};
     int c;
@@ -726,6 +753,7 @@ int main(int argc, char **argv)
         case 'j': o.json = optarg; break;
         case 'T': o.trace = optarg; break;
         case 'l': o.lead = (uint32_t)atoi(optarg); break;
+        case 'C': kind.copies = (uint32_t)atoi(optarg); break;
         case 'x': o.senders = atoi(optarg); break;
         default: return usage();
         }
