@@ -245,7 +245,7 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
 
 static uint64_t grown(uint64_t have, uint64_t need)
 {
-    return need > have ? max64(need, have + have / 2) : have;
+    return need > have ? max64(need, 2 * have) : have;
 }
 
 struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,

@@ -55,7 +55,7 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
                                            const struct gemmar_capacity *b);
 
 /* What a workspace of `have` becomes when it must hold `need` and the old one's memory stays: a
- * component that grows does so by half at least, or shapes that creep up would leave an old
+ * component that grows doubles at least, or shapes that creep up would leave an old
  * workspace behind at every call. One node. */
 struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,
                                              const struct gemmar_capacity *need);

@@ -236,7 +236,7 @@ GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
 /* Grow the workspace so that later calls of this shape (M, N, K >= 0 elements) need not.
  * Collective, host-synchronous; running calls are over. On a GPU it waits for the calls enqueued so
  * far, is refused in stream capture, and keeps the memory of smaller workspaces until
- * gemmarCommDestroy(), because graphs may hold it; a workspace grows by half at least, so that
+ * gemmarCommDestroy(), because graphs may hold it; what grows doubles at least, so that
  * shapes that creep up leave few behind. Errors: InvalidArgument, InvalidUsage (ranks
  * disagree, stream capture), SystemError (no memory on some rank; the communicator goes on with
  * what it has). */
