@@ -168,7 +168,22 @@ static gemmarResult_t find_allocation(const void *pointer, struct gemmar_gpu_mem
 struct window_facts {
     uint64_t allocation, offset, bytes;
     uint64_t shareable;
+    uint64_t known; /* number of the first registration in the same allocation, 0: none */
 };
+
+/* NCCL gathers nothing for an allocation that it has a window over: a rank for which it is new
+ * would wait for one for which it is not. */
+static uint64_t known_as(const struct gemmar_gpu *gpu, const struct gemmar_gpu_memory *memory)
+{
+    uint64_t number = 0;
+
+    for (const struct gemmar_registration *r = gpu->registrations; r != NULL; r = r->next) {
+        if ((uint64_t)(r->buff - memory->base) < memory->bytes) { /* huge when it lies before */
+            number = r->number; /* the list begins with the last one */
+        }
+    }
+    return number;
+}
 
 static gemmarResult_t same_memory(struct gemmarComm *comm, const struct window_facts *mine,
                                   struct gemmar_error *error)
@@ -186,6 +201,12 @@ static gemmarResult_t same_memory(struct gemmarComm *comm, const struct window_f
                                       "rank %u: the memory cannot be shared: it must come from "
                                       "gemmarMemAlloc or ncclMemAlloc",
                                       r);
+        } else if (all[r].known != all[0].known) {
+            result = gemmar_error_set(error, gemmarInvalidUsage,
+                                      "rank %u registers memory of the same allocation as its "
+                                      "registration %" PRIu64 ", rank 0 as its %" PRIu64
+                                      " (0: of a new one): they must be equal",
+                                      r, all[r].known, all[0].known);
         } else if (memcmp(&all[r], &all[0], sizeof(*all)) != 0) {
             result = gemmar_error_set(error, gemmarInvalidUsage,
                                       "rank %u registers %" PRIu64 " bytes at offset %" PRIu64
@@ -243,7 +264,8 @@ gemmarResult_t gemmar_fabric_window(struct gemmarComm *comm, void *buff, uint64_
                                    "%" PRIu64 " bytes at %p reach beyond their allocation", bytes,
                                    buff);
         }
-        mine = (struct window_facts){memory.bytes, offset, bytes, memory.shareable};
+        mine = (struct window_facts){memory.bytes, offset, bytes, memory.shareable,
+                                     known_as(gpu, &memory)};
     }
     result = same_memory(comm, &mine, error);
     if (result != gemmarSuccess) {

@@ -184,7 +184,8 @@ GEMMAR_API gemmarResult_t gemmarMemFree(void *ptr);
  * inside gets its result there, and one whose C does not gets it through the workspace and a copy.
  * Collective, host-synchronous, not in stream capture; every rank registers as many bytes, at the
  * same offset into an allocation of the same size, made by gemmarMemAlloc or ncclMemAlloc (memory
- * of cudaMalloc cannot be registered). The order of registrations is the same on all ranks.
+ * of cudaMalloc cannot be registered). The order of registrations is the same on all ranks, and
+ * two lie in one allocation on all ranks or on none.
  *
  * As with NCCL's symmetric windows, a C inside a registered buffer is, in one call, at the same
  * offset of the same registration and with the same ldc on all ranks of a node, or on none of them;
@@ -255,16 +256,17 @@ GEMMAR_API gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t 
  *
  * CPU communicator: host memory, `stream` is NULL, the call returns when C is complete.
  *
- * GPU communicator: fp16 and bf16; memory of the communicator's device, whichever allocator it is
- * from (gemmarCommRegister() makes C cheaper); `stream` is of that device, NULL is the legacy
- * default stream. The call returns when it is enqueued and does not synchronise, unless it has to
- * grow the workspace (gemmarCommReserve()); C is complete in stream order, and a failure shows in
- * gemmarCommGetAsyncError() or in the next call. Calls of one communicator run one after the other:
- * a call waits for the one before it also on another stream. Legal in stream capture, where a call
- * that would have to grow the workspace is refused; the order between a captured call's replays and
- * other calls is the caller's, and the same on all ranks. The kernel needs all its thread blocks
- * resident at once, and waits for its peers: what else may run on the GPU at that time, other
- * communicators' kernels too, must leave them room or come in the same order on all ranks.
+ * GPU communicator: fp16 and bf16; M, N and K at most 2^31 - 1; memory of the communicator's
+ * device, whichever allocator it is from (gemmarCommRegister() makes C cheaper); `stream` is of
+ * that device, NULL is the legacy default stream. The call returns when it is enqueued and does not
+ * synchronise, unless it has to grow the workspace (gemmarCommReserve()); C is complete in stream
+ * order, and a failure shows in gemmarCommGetAsyncError() or in the next call. Calls of one
+ * communicator run one after the other: a call waits for the one before it also on another stream.
+ * Legal in stream capture, where a call that would have to grow the workspace is refused; the order
+ * between a captured call's replays and other calls is the caller's, and the same on all ranks. The
+ * kernel needs all its thread blocks resident at once, and waits for its peers: what else may run
+ * on the GPU at that time, other communicators' kernels too, must leave them room or come in the
+ * same order on all ranks.
  *
  * Errors: InvalidArgument (nothing was started), InvalidUsage (the same; or an aborted
  * communicator), UnhandledCudaError, RemoteError, SystemError (the communicator is broken and every

@@ -376,7 +376,7 @@ static void test_registered(struct rank *r)
 
 static void test_refused_registration(struct rank *r)
 {
-    void *plain = NULL, *memory = NULL, *handle = NULL;
+    void *plain = NULL, *memory = NULL, *other = NULL, *handle = NULL;
 
     create(r, 20000, 0);
     cuda(r, cudaMalloc(&plain, 1 << 20), "cudaMalloc");
@@ -392,8 +392,12 @@ static void test_refused_registration(struct rank *r)
     one_call(r, shapes[1], "call after refusals");
     expect(r, gemmarCommRegister(r->comm, memory, 4 << 20, &handle), gemmarSuccess, NULL,
            "register"); /* the communicator's end deregisters it */
+    expect(r, gemmarMemAlloc(&other, 4 << 20), gemmarSuccess, NULL, "gemmarMemAlloc");
+    expect(r, gemmarCommRegister(r->comm, r->rank == 0 ? memory : other, 1 << 20, &handle),
+           gemmarInvalidUsage, "same allocation", "register the same memory on one rank");
     destroy(r);
     (void)gemmarMemFree(memory);
+    (void)gemmarMemFree(other);
     (void)cudaFree(plain);
 }
 
