@@ -112,6 +112,11 @@ gemmarResult_t gemmar_gpu_check(struct gemmarComm *comm, const gemmarFusedArgs_t
         return gemmar_error_set(error, gemmarInvalidArgument,
                                 "datatype 7 (fp32): GPUs take fp16 (6) and bf16 (9)");
     }
+    if (args->M > INT32_MAX || args->N > INT32_MAX || args->K > INT32_MAX) { /* TMA's coordinates */
+        return gemmar_error_set(
+            error, gemmarInvalidArgument, "M %lld N %lld K %lld: GPUs take at most %d each",
+            (long long)args->M, (long long)args->N, (long long)args->K, INT32_MAX);
+    }
     before = gemmar_gpu_enter(gpu->device);
     result = check_stream(gpu, stream, error);
     for (size_t i = 0; result == gemmarSuccess && i < sizeof(operands) / sizeof(operands[0]); i++) {
