@@ -29,6 +29,7 @@ enum gemmar_agree_step {
     GEMMAR_AGREE_MEMORY,
     GEMMAR_AGREE_WINDOW,
     GEMMAR_AGREE_DEREGISTER,
+    GEMMAR_AGREE_TUNING,
 };
 
 /*

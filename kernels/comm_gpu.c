@@ -77,6 +77,21 @@ static void prepare_device(struct gemmar_gpu *gpu, struct gemmar_error *error)
                       "memory pool", error);
 }
 
+/* A call waits for all its thread blocks: with fewer than a cluster it could not end. */
+static void limit_ctas(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    uint32_t fit = gpu->most_ctas, limit = comm->settings.max_ctas;
+
+    gpu->most_ctas = limit != 0 && limit < fit ? limit & ~1u : fit;
+    if (gpu->most_ctas < 2) {
+        (void)gemmar_error_set(error, gemmarInvalidUsage,
+                               "%u thread blocks of the kernel fit on GPU %d at once and "
+                               "GEMMAR_MAX_CTAS is %u: a call needs 2 (MPS limits, green contexts)",
+                               fit, gpu->device, limit);
+    }
+}
+
 static void begin(struct gemmarComm *comm, struct gemmar_error *error)
 {
     comm->gpu->gather.log = &comm->log;
@@ -84,17 +99,22 @@ static void begin(struct gemmarComm *comm, struct gemmar_error *error)
     if (error->result == gemmarSuccess) {
         prepare_device(comm->gpu, error);
     }
+    if (error->result == gemmarSuccess) {
+        limit_ctas(comm, error);
+    }
 }
 
 /* What the ranks know of each other's GPUs. */
 struct device_facts {
     uint32_t sms;
+    uint32_t ctas;
     int32_t nccl;
 };
 
 static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_error *error)
 {
-    struct device_facts mine = {comm->gpu->sms, comm->gpu->api->version}, *all;
+    struct device_facts mine = {comm->gpu->sms, comm->gpu->most_ctas, comm->gpu->api->version},
+                        *all;
     gemmarResult_t result;
 
     all = calloc(comm->place.ranks, sizeof(*all));
@@ -103,8 +123,11 @@ static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_err
     }
     result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_DEVICE, error, &mine, sizeof(mine), all);
     comm->settings.sms = mine.sms;
+    comm->settings.resident = mine.ctas;
     for (uint32_t r = 0; result == gemmarSuccess && r < comm->place.ranks; r++) {
         comm->settings.sms = all[r].sms < comm->settings.sms ? all[r].sms : comm->settings.sms;
+        comm->settings.resident =
+            all[r].ctas < comm->settings.resident ? all[r].ctas : comm->settings.resident;
         if (all[r].nccl != all[0].nccl) {
             result = gemmar_error_set(error, gemmarInvalidUsage,
                                       "rank %u has NCCL version %d, rank 0 version %d", r,

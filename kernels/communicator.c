@@ -57,6 +57,7 @@ static void release(struct gemmarComm *comm)
     gemmar_transport_library_close(&comm->library);
     (void)pthread_mutex_destroy(&comm->lock);
     free(comm->rank_of);
+    free(comm->tuning);
     free(comm->host_words);
     comm->magic = 0;
     free(comm);
@@ -90,7 +91,8 @@ static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemm
     comm->place.rank = (uint32_t)bootstrap->rank;
     comm->place.ranks = (uint32_t)bootstrap->nranks;
     comm->log = (struct gemmar_logger){.sink = log_line, .user = comm, .level = GEMMAR_LOG_WARN};
-    if (config != NULL && config->size >= sizeof(*config) && config->magic == GEMMAR_CONFIG_MAGIC) {
+    if (config != NULL && config->size >= GEMMAR_CONFIG_LEAST &&
+        config->magic == GEMMAR_CONFIG_MAGIC) {
         comm->user_log = config->log;
         comm->user_log_context = config->logUser;
     }
@@ -113,6 +115,9 @@ static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *conf
     result = gemmar_comm_meet(comm, error);
     if (result == gemmarSuccess) {
         result = comm->backend->attach(comm, error);
+    }
+    if (result == gemmarSuccess && comm->tuned) {
+        result = gemmar_comm_tune(comm, error);
     }
     if (result == gemmarSuccess) { /* equal on all ranks */
         result = gemmar_workspace_first(&comm->settings, comm->place.nodes, comm->place.locals,

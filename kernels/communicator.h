@@ -78,6 +78,8 @@ struct gemmarComm {
 
     uint64_t wire_bytes, stamp_bytes; /* of closed generations */
     struct gemmar_plan last_plan;     /* of the last call that was not refused */
+    bool tuned;                       /* GPU: rank 0 was given a tuning table */
+    struct gemmar_tuning *tuning;     /* it; NULL before it is read */
     bool ended;                       /* all ranks came to the end, and none failed */
 };
 
@@ -107,6 +109,11 @@ gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm);
 /* First steps of creation: who is on which node, and do all settings agree. Fills place, rank_of.
  */
 gemmarResult_t gemmar_comm_meet(struct gemmarComm *comm, struct gemmar_error *error);
+
+/* Rank 0 reads its tuning table, all ranks get it; on failure all keep the one they had.
+ * Collective.
+ */
+gemmarResult_t gemmar_comm_tune(struct gemmarComm *comm, struct gemmar_error *error);
 
 /* Load and acquire the transport on every rank; agree on the rails. Two nodes and more. */
 gemmarResult_t gemmar_comm_attach(struct gemmarComm *comm, struct gemmar_error *error);

@@ -12,6 +12,7 @@
 struct hello {
     uint32_t rank;
     uint32_t ranks;
+    uint64_t tuned; /* GPU: this rank was given a tuning table; rank 0's counts */
     char build[64];
     char node[256];
     struct {
@@ -28,6 +29,7 @@ static struct hello make_hello(const struct gemmarComm *comm)
     memset(&hello, 0, sizeof(hello));
     hello.rank = comm->place.rank;
     hello.ranks = comm->place.ranks;
+    hello.tuned = comm->gpu != NULL && comm->settings.tuning[0] != '\0';
     (void)snprintf(hello.build, sizeof(hello.build), "%s", gemmar_build_id);
     (void)snprintf(hello.node, sizeof(hello.node), "%s", comm->settings.node);
 #define COPY(member, name) hello.agreed.member = comm->settings.member;
@@ -146,6 +148,7 @@ gemmarResult_t gemmar_comm_meet(struct gemmarComm *comm, struct gemmar_error *er
         result = compare(all, ranks, error);
     }
     if (result == gemmarSuccess) {
+        comm->tuned = all[0].tuned != 0;
         result = fill_place(comm, node_of, number_nodes(all, ranks, node_of), error);
     }
     free(node_of);

@@ -70,14 +70,14 @@ static gemmarResult_t compare_calls(struct gemmarComm *comm, const gemmarFusedAr
     return result;
 }
 
-static gemmarResult_t make_plan(struct gemmarComm *comm, int64_t m, int64_t n, uint32_t dtype,
-                                struct gemmar_plan *out, struct gemmar_error *error)
+static gemmarResult_t make_plan(struct gemmarComm *comm, int64_t m, int64_t n, int64_t k,
+                                uint32_t dtype, struct gemmar_plan *out, struct gemmar_error *error)
 {
     struct gemmar_plan_facts facts =
         gemmar_settings_facts(&comm->settings, comm->place.nodes, comm->place.locals);
     char why[256];
 
-    if (gemmar_plan_make(m, n, dtype, &facts, out, why, sizeof(why)) != 0) {
+    if (gemmar_plan_make(m, n, k, dtype, &facts, out, why, sizeof(why)) != 0) {
         return gemmar_error_set(error, gemmarInvalidArgument, "%s", why);
     }
     return gemmarSuccess;
@@ -130,7 +130,7 @@ static gemmarResult_t prepare(struct gemmarComm *comm, const gemmarFusedArgs_t *
         capturing = comm->backend->capturing(comm, stream);
     }
     if (result == gemmarSuccess) {
-        result = make_plan(comm, args->M, args->N, operands->dtype, plan, error);
+        result = make_plan(comm, args->M, args->N, args->K, operands->dtype, plan, error);
     }
     if (comm->settings.check != 0 && !capturing) {
         result = compare_calls(comm, args, operands, error);
@@ -199,8 +199,11 @@ gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_
         return result;
     }
     result = gemmar_arguments_shape(M, N, K, datatype, &dtype, &error);
+    if (comm->tuned) {
+        result = gemmar_comm_tune(comm, &error);
+    }
     if (result == gemmarSuccess) {
-        result = make_plan(comm, M, N, dtype, &plan, &error);
+        result = make_plan(comm, M, N, K, dtype, &plan, &error);
     }
     if (result == gemmarSuccess && plan.map.chunks > 0) {
         result = make_room(comm, &plan, false, &error);
@@ -233,7 +236,7 @@ static gemmarResult_t workspace_bytes(int64_t m, int64_t n, int64_t k, gemmarDat
     }
     if (result == gemmarSuccess) {
         facts = gemmar_settings_facts(settings, nodes, locals);
-        if (gemmar_plan_make(m, n, dtype, &facts, &plan, why, sizeof(why)) != 0) {
+        if (gemmar_plan_make(m, n, k, dtype, &facts, &plan, why, sizeof(why)) != 0) {
             result = gemmar_error_set(error, gemmarInvalidArgument, "%s", why);
         }
     }

@@ -16,6 +16,8 @@
 #define BAND           8         /* rows of chunks walked together on a GPU */
 #define LEAD           2         /* rounds: parts are there when their owner wants them */
 #define LINK_BYTES     (1 << 20) /* on their way to other GPUs at once: less does not fill the link */
+#define LEAST_PUSH     2         /* CTAs: a cluster */
+#define LEAST_PULL     4         /* one to compute, one to reduce */
 #define PULL_CTAS      16        /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
 #define ROW_UNIT       8         /* rows of a tile are a multiple of it */
 #define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
@@ -60,57 +62,125 @@ static uint32_t choose_algo(const struct gemmar_tile_map *map,
     return facts->nodes > 2 && slice > TWO_SHOT_BYTES ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
 }
 
-static const struct {
+/* Measured on 2 H200 (bf16, docs/design.md section 4): what a cluster computes in a microsecond
+ * with a tile's product, and the part of the link's rate that stores of such tiles reach. */
+static const struct tile {
     uint32_t m, n;
-} tile_shapes[GEMMAR_TILE_SHAPES] = {
-    [GEMMAR_TILE_256X256] = {256, 256},
-    [GEMMAR_TILE_256X128] = {256, 128},
-    [GEMMAR_TILE_128X256] = {128, 256},
-    [GEMMAR_TILE_128X128] = {128, 128},
+    double flop_per_us, link_share;
+} tiles[GEMMAR_TILE_SHAPES] = {
+    [GEMMAR_TILE_256X256] = {256, 256, 11.5e6, 0.885}, /* K 4096: 16 waves in 745 us, alone */
+    [GEMMAR_TILE_256X128] = {256, 128, 11.1e6, 0.768}, /* K 4096: 32 waves in 776 us, alone */
+    [GEMMAR_TILE_128X256] = {128, 256, 9.9e6, 0.768},  /* 512x8192x4096: 2 waves in 78 us */
+    [GEMMAR_TILE_128X128] = {128, 128, 6.8e6, 0.578},  /* 128x8192x4096: 1 wave in 40 us */
 };
 
-/* The largest tile that still gives every cluster two chunks: with fewer nothing is computed while
- * the last ones travel. */
-static uint32_t choose_shape(int64_t m, int64_t n, uint32_t clusters)
-{
-    int64_t large = gemmar_div_up(m, 256) * gemmar_div_up(n, 256);
+#define LINK_BYTES_PER_US 390e3 /* of the copy engines, per direction */
 
-    if (m <= 128) {
-        return gemmar_div_up(n, 256) >= clusters ? GEMMAR_TILE_128X256 : GEMMAR_TILE_128X128;
-    }
-    return large >= 2 * (int64_t)clusters ? GEMMAR_TILE_256X256 : GEMMAR_TILE_256X128;
+void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
+{
+    *out_m = tiles[shape].m;
+    *out_n = tiles[shape].n;
 }
 
-static int plan_gpu(int64_t m, int64_t n, const struct gemmar_plan_facts *facts,
-                    struct gemmar_plan *plan, char *why, size_t why_bytes)
+/* Microseconds of a call with this tile but for what all tiles have alike. Either the product is
+ * the longer part, and the last wave's tiles still travel when it is done; or the link is, and
+ * idles until the first wave is done. */
+static double cost(const struct tile *t, int64_t m, int64_t n, int64_t k, uint32_t locals,
+                   uint32_t clusters)
 {
-    uint32_t clusters = facts->sms / 2, shape = choose_shape(m, n, clusters);
+    double chunks = (double)gemmar_div_up(m, t->m) * (double)gemmar_div_up(n, t->n);
+    double waves = (double)gemmar_div_up((int64_t)chunks, clusters);
+    double wave = 2.0 * t->m * t->n * (double)k / t->flop_per_us;
+    /* Parts to their owners and results to all, for each byte of C and direction. */
+    double per_byte = 2.0 * (locals - 1) / locals / (LINK_BYTES_PER_US * t->link_share);
+    double last = 2.0 * t->m * t->n * (chunks < clusters ? chunks : clusters) * per_byte;
+    double product = waves * wave + last, link = wave + 2.0 * (double)m * (double)n * per_byte;
 
-    if (facts->tile_m != 0 || facts->tile_n != 0) {
-        for (shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
-            if ((facts->tile_m == 0 || tile_shapes[shape].m == facts->tile_m) &&
-                (facts->tile_n == 0 || tile_shapes[shape].n == facts->tile_n)) {
-                break;
-            }
+    return product > link ? product : link;
+}
+
+/* What nobody has measured: the tile that the model finds fastest, and what was best for most of
+ * the measured shapes. Push was faster than pull on all of them. */
+static struct gemmar_tuned model(int64_t m, int64_t n, int64_t k,
+                                 const struct gemmar_plan_facts *facts)
+{
+    struct gemmar_tuned how = {GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, LEAD, LINK_BYTES, BAND};
+    uint32_t clusters = facts->sms > 2 ? facts->sms / 2 : 1;
+    double least = 0;
+
+    for (uint32_t shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
+        double us = cost(&tiles[shape], m, n, k, facts->locals, clusters);
+
+        if (shape == 0 || us < least) {
+            how.shape = shape;
+            least = us;
         }
     }
-    if (shape == GEMMAR_TILE_SHAPES) {
+    return how;
+}
+
+/* The tile that the communicator's settings force; GEMMAR_TILE_SHAPES: there is none like it. */
+static uint32_t forced_tile(const struct gemmar_plan_facts *facts)
+{
+    uint32_t shape = 0;
+
+    while (shape < GEMMAR_TILE_SHAPES &&
+           ((facts->tile_m != 0 && tiles[shape].m != facts->tile_m) ||
+            (facts->tile_n != 0 && tiles[shape].n != facts->tile_n))) {
+        shape++;
+    }
+    return shape;
+}
+
+/* Settings before the table, the table before the model. */
+static struct gemmar_tuned choose(int64_t m, int64_t n, int64_t k, uint32_t dtype,
+                                  const struct gemmar_plan_facts *facts)
+{
+    const struct gemmar_tuning_entry *entry =
+        gemmar_tuning_find(facts->tuning, m, n, k, dtype, facts->locals);
+    struct gemmar_tuned how = entry != NULL ? entry->how : model(m, n, k, facts);
+
+    if (facts->tile_m != 0 || facts->tile_n != 0) {
+        how.shape = forced_tile(facts);
+    }
+    how.strategy = facts->strategy != 0 ? facts->strategy - 1 : how.strategy;
+    how.lead = facts->lead != 0 ? facts->lead : how.lead;
+    how.band = facts->band != 0 ? facts->band : how.band;
+    return how;
+}
+
+static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
+                    const struct gemmar_plan_facts *facts, struct gemmar_plan *plan, char *why,
+                    size_t why_bytes)
+{
+    uint32_t resident = facts->resident != 0 ? facts->resident : facts->sms;
+    struct gemmar_tuned how = choose(m, n, k, dtype, facts);
+    uint32_t least = how.strategy == GEMMAR_STRATEGY_PULL ? LEAST_PULL : LEAST_PUSH;
+
+    if (how.shape == GEMMAR_TILE_SHAPES) {
         (void)snprintf(why, why_bytes,
                        "tiles of %ux%u: a GPU has 256x256, 256x128, 128x256 and 128x128",
                        facts->tile_m, facts->tile_n);
         return -EINVAL;
     }
+    if (resident < least) {
+        (void)snprintf(why, why_bytes,
+                       "%u thread blocks fit on a GPU at once, %s needs %u (GEMMAR_MAX_CTAS, MPS "
+                       "limits, green contexts)",
+                       resident, least == LEAST_PULL ? "pull" : "push", least);
+        return -EINVAL;
+    }
     plan->gpu = 1;
-    plan->tensor.shape = shape;
-    plan->tensor.strategy =
-        facts->strategy != 0 ? facts->strategy - 1 : (uint32_t)GEMMAR_STRATEGY_PUSH;
+    plan->link_bytes = how.link_bytes;
+    plan->tensor.shape = how.shape;
+    plan->tensor.strategy = how.strategy;
     plan->tensor.order = (struct gemmar_visit_order){
-        .block = clusters,
-        .lead = facts->lead != 0 ? facts->lead : LEAD,
-        .band = facts->band != 0 ? facts->band : BAND,
+        .block = resident / 2,
+        .lead = how.lead,
+        .band = how.band,
     };
-    plan->map = gemmar_map_init(m, n, 2, tile_shapes[shape].m, tile_shapes[shape].n, 1,
-                                facts->nodes, facts->locals);
+    plan->map = gemmar_map_init(m, n, 2, tiles[how.shape].m, tiles[how.shape].n, 1, facts->nodes,
+                                facts->locals);
     return 0;
 }
 
@@ -136,8 +206,9 @@ static int can_run(const struct gemmar_plan *plan, char *why, size_t why_bytes)
     return 0;
 }
 
-int gemmar_plan_make(int64_t m, int64_t n, uint32_t dtype, const struct gemmar_plan_facts *facts,
-                     struct gemmar_plan *out, char *why, size_t why_bytes)
+int gemmar_plan_make(int64_t m, int64_t n, int64_t k, uint32_t dtype,
+                     const struct gemmar_plan_facts *facts, struct gemmar_plan *out, char *why,
+                     size_t why_bytes)
 {
     uint32_t bytes = gemmar_dtype_bytes(dtype), tile_m, tile_n, chunk;
     struct gemmar_plan plan;
@@ -154,7 +225,7 @@ int gemmar_plan_make(int64_t m, int64_t n, uint32_t dtype, const struct gemmar_p
     }
     memset(&plan, 0, sizeof(plan));
     if (facts->sms != 0) {
-        rc = plan_gpu(m, n, facts, &plan, why, why_bytes);
+        rc = plan_gpu(m, n, k, dtype, facts, &plan, why, why_bytes);
         if (rc != 0) {
             return rc;
         }
@@ -287,6 +358,15 @@ struct gemmar_local_plan gemmar_plan_local(const struct gemmar_plan *plan, uint3
     return p;
 }
 
+/* Couriers that store to other GPUs at once, a part of a chunk each; 0: all. */
+static uint32_t senders(const struct gemmar_plan *plan)
+{
+    uint32_t part =
+        plan->map.tile_m * plan->map.tile_n * plan->map.element_bytes / GEMMAR_CHUNK_PARTS;
+
+    return plan->link_bytes == 0 ? 0 : plan->link_bytes < part ? 1 : plan->link_bytes / part;
+}
+
 struct gemmar_local_plan gemmar_plan_local_gpu(const struct gemmar_plan *plan, uint32_t most,
                                                uint32_t ctas)
 {
@@ -303,7 +383,6 @@ struct gemmar_local_plan gemmar_plan_local_gpu(const struct gemmar_plan *plan, u
     p.intra.first = work;
     p.intra.count = reduce;
     p.ctas = work + reduce;
-    p.senders = LINK_BYTES * GEMMAR_CHUNK_PARTS /
-                (plan->map.tile_m * plan->map.tile_n * plan->map.element_bytes);
+    p.senders = senders(plan);
     return p;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/call.h"
+#include "kernels/tuning.h"
 
 /* What all ranks know alike since the communicator was made. Zero members leave the choice open. */
 struct gemmar_plan_facts {
@@ -18,6 +19,8 @@ struct gemmar_plan_facts {
     uint32_t sms;        /* GPU: the fewest multiprocessors of any rank; 0: CPU executor */
     uint32_t strategy;   /* GPU: enum gemmar_strategy + 1 forces it */
     uint32_t band, lead; /* GPU: force them */
+    uint32_t resident;   /* GPU: the fewest CTAs that any rank can hold at once; 0: sms */
+    const struct gemmar_tuning *tuning; /* GPU: rank 0's table; NULL: none */
 };
 
 /* The agreed part: a pure function of the shape and the facts. */
@@ -26,6 +29,7 @@ struct gemmar_plan {
     uint32_t algo;                    /* enum gemmar_algo */
     struct gemmar_tensor_plan tensor; /* GPU */
     uint32_t gpu;                     /* 1: for the tensor-core kernel */
+    uint32_t link_bytes;              /* GPU: struct gemmar_tuned */
 };
 
 /*
@@ -44,9 +48,13 @@ struct gemmar_capacity {
     uint64_t parts;     /* words of a chunk in `ready` and `published` */
 };
 
-/* Output m x n of `dtype`. 0, or -EINVAL / -EOVERFLOW with a sentence in `why`. */
-int gemmar_plan_make(int64_t m, int64_t n, uint32_t dtype, const struct gemmar_plan_facts *facts,
-                     struct gemmar_plan *out, char *why, size_t why_bytes);
+/* Output m x n of `dtype`, sums of k terms. 0, or -EINVAL / -EOVERFLOW with a sentence in `why`. */
+int gemmar_plan_make(int64_t m, int64_t n, int64_t k, uint32_t dtype,
+                     const struct gemmar_plan_facts *facts, struct gemmar_plan *out, char *why,
+                     size_t why_bytes);
+
+/* Rows and columns of a tile of the tensor-core kernel; `shape` < GEMMAR_TILE_SHAPES. */
+void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n);
 
 struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan);
 

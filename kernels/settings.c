@@ -16,9 +16,25 @@
 #define CTAS_MAX    1024
 #define TIMEOUT_MAX 86400000u /* ms: a day, as the knob */
 
+/* Members that the first layout does not have. */
+static gemmarResult_t check_later(const gemmarConfig_t *c, struct gemmar_error *error)
+{
+    if ((int)c->strategy < (int)gemmarStrategyAuto || (int)c->strategy > (int)gemmarStrategyPull) {
+        return gemmar_error_set(error, gemmarInvalidArgument, "config: strategy %d is not one",
+                                (int)c->strategy);
+    }
+    if (c->maxCtas > CTAS_MAX || c->deterministic > 1 || c->reserved != 0) {
+        return gemmar_error_set(error, gemmarInvalidArgument,
+                                "config: maxCtas %u deterministic %u reserved %u: at most %d, 1 "
+                                "and 0",
+                                c->maxCtas, c->deterministic, c->reserved, CTAS_MAX);
+    }
+    return gemmarSuccess;
+}
+
 static gemmarResult_t check_config(const gemmarConfig_t *c, struct gemmar_error *error)
 {
-    if (c->size < sizeof(*c) || c->magic != GEMMAR_CONFIG_MAGIC) {
+    if (c->size < GEMMAR_CONFIG_LEAST || c->magic != GEMMAR_CONFIG_MAGIC) {
         return gemmar_error_set(error, gemmarInvalidArgument,
                                 "config was not begun with GEMMAR_CONFIG_INITIALIZER (size %zu)",
                                 c->size);
@@ -44,7 +60,7 @@ static gemmarResult_t check_config(const gemmarConfig_t *c, struct gemmar_error 
                                 "config: timeoutMs %u check %u: at most %u and 1", c->timeoutMs,
                                 c->check, TIMEOUT_MAX);
     }
-    return gemmarSuccess;
+    return c->size < sizeof(*c) ? gemmarSuccess : check_later(c, error);
 }
 
 /* Host name and boot id: equal for all processes of one machine, and containers that keep their
@@ -90,10 +106,14 @@ static void from_knobs(struct gemmar_settings *s, const struct gemmar_knobs *k)
     s->timeout_ns = (uint64_t)k->timeout;
     s->check = (uint64_t)k->check;
     s->epoch_start = (uint64_t)k->epoch_start;
-    s->signal = (uint64_t)k->signal; /* stamp|imm: the order of enum gemmar_signal_mode */
+    s->signal = (uint64_t)k->signal;     /* stamp|imm: the order of enum gemmar_signal_mode */
+    s->strategy = (uint64_t)k->strategy; /* auto|push|pull: 0, enum gemmar_strategy + 1 */
+    s->deterministic = (uint64_t)k->deterministic;
     s->ctas = (uint32_t)k->ctas;
+    s->max_ctas = (uint32_t)k->max_ctas;
     s->ring_entries = (uint32_t)k->ring_entries;
     (void)snprintf(s->transport, sizeof(s->transport), "%s", k->transport);
+    (void)snprintf(s->tuning, sizeof(s->tuning), "%s", k->tuning);
 }
 
 static void from_config(struct gemmar_settings *s, const gemmarConfig_t *c)
@@ -105,6 +125,12 @@ static void from_config(struct gemmar_settings *s, const gemmarConfig_t *c)
     s->ctas = c->ctas != 0 ? c->ctas : s->ctas;
     s->timeout_ns = c->timeoutMs != 0 ? c->timeoutMs * UINT64_C(1000000) : s->timeout_ns;
     s->check = c->check != 0 ? c->check : s->check;
+    if (c->size < sizeof(*c)) {
+        return;
+    }
+    s->strategy = c->strategy != gemmarStrategyAuto ? (uint64_t)c->strategy : s->strategy;
+    s->max_ctas = c->maxCtas != 0 ? c->maxCtas : s->max_ctas;
+    s->deterministic = c->deterministic != 0 ? c->deterministic : s->deterministic;
 }
 
 gemmarResult_t gemmar_settings_make(struct gemmar_settings *out, const gemmarConfig_t *config,
@@ -152,6 +178,9 @@ struct gemmar_plan_facts gemmar_settings_facts(const struct gemmar_settings *set
         .tile_n = (uint32_t)settings->tile_n,
         .chunk_tiles = (uint32_t)settings->chunk,
         .sms = settings->sms,
+        .strategy = (uint32_t)settings->strategy,
+        .resident = settings->resident,
+        .tuning = settings->deterministic != 0 ? NULL : settings->table,
     };
 
     return facts;

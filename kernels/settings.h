@@ -3,6 +3,7 @@
 #ifndef GEMMAR_KERNELS_SETTINGS_H
 #define GEMMAR_KERNELS_SETTINGS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <gemmar/gemmar.h>
@@ -12,19 +13,29 @@
 #include "transport/env.h"
 #include "transport/log.h"
 
-/* Members down to `signal` must be equal on all ranks. */
+/* Of a config of the first layout, which callers may have been built with. */
+#define GEMMAR_CONFIG_LEAST offsetof(gemmarConfig_t, strategy)
+
+/* Members down to `deterministic` must be equal on all ranks. */
 struct gemmar_settings {
     uint64_t algo; /* enum gemmar_algo, 0: the plan chooses */
     uint64_t tile_m, tile_n, chunk;
     uint64_t timeout_ns;
     uint64_t check;
     uint64_t epoch_start;
-    uint64_t signal; /* enum gemmar_signal_mode */
+    uint64_t signal;        /* enum gemmar_signal_mode */
+    uint64_t strategy;      /* GPU: enum gemmar_strategy + 1; 0: the plan chooses */
+    uint64_t deterministic; /* GPU: 1: the plan has no tuning table */
 
     uint32_t ctas;
-    uint32_t sms; /* GPU: the fewest multiprocessors of any rank; 0 on the CPU. Set by attaching */
+    uint32_t max_ctas; /* GPU: that may be resident; 0: all that fit */
+    /* GPU: the fewest multiprocessors, and CTAs of the kernel that can be resident, of any rank; 0
+     * on the CPU. Set by attaching. */
+    uint32_t sms, resident;
+    const struct gemmar_tuning *table; /* GPU: of rank 0; NULL: none. Set by gemmar_comm_tune() */
     uint32_t ring_entries;
     char transport[GEMMAR_KNOB_TEXT_BYTES]; /* path, or "" */
+    char tuning[GEMMAR_KNOB_TEXT_BYTES];    /* path, or "" */
     char node[256];                         /* text that tells nodes apart */
 };
 
@@ -37,7 +48,9 @@ struct gemmar_settings {
     X(timeout_ns, "timeout (ns)")                                                                  \
     X(check, "check")                                                                              \
     X(epoch_start, "GEMMAR_EPOCH_START")                                                           \
-    X(signal, "GEMMAR_SIGNAL")
+    X(signal, "GEMMAR_SIGNAL")                                                                     \
+    X(strategy, "strategy")                                                                        \
+    X(deterministic, "deterministic")
 
 /* Knobs, then `config` (may be NULL) over them. Sets log->level. `node_text` may be NULL. The
  * result; `error` says what is wrong. */

@@ -23,7 +23,8 @@ gemmarResult_t gemmar_workspace_first(const struct gemmar_settings *settings, ui
     struct gemmar_plan_facts facts = gemmar_settings_facts(settings, nodes, locals);
     struct gemmar_plan plan;
     char why[256];
-    int rc = gemmar_plan_make(FIRST_M, FIRST_N, GEMMAR_DTYPE_FP32, &facts, &plan, why, sizeof(why));
+    int rc =
+        gemmar_plan_make(FIRST_M, FIRST_N, 0, GEMMAR_DTYPE_FP32, &facts, &plan, why, sizeof(why));
 
     if (rc != 0) {
         return gemmar_error_set(error, gemmarInvalidArgument, "config: %s", why);

@@ -107,6 +107,14 @@
     X(tile_n, INT, "GEMMAR_TILE_N", "0", 0, 1024, "", "columns of a tile; 0: the plan's")          \
     X(chunk, INT, "GEMMAR_CHUNK", "0", 0, 1024, "", "tiles of a chunk; 0: the plan's")             \
     X(ctas, INT, "GEMMAR_CTAS", "0", 0, 1024, "", "threads or CTAs of a call; 0: the plan's")      \
+    X(max_ctas, INT, "GEMMAR_MAX_CTAS", "0", 0, 1024, "",                                          \
+      "CTAs of a call on a GPU at most, so that other kernels have room; 0: all that fit")         \
+    X(strategy, CHOICE, "GEMMAR_STRATEGY", "auto", 0, 0, "auto|push|pull",                         \
+      "how the products of a node's GPUs come together")                                           \
+    X(tuning, TEXT, "GEMMAR_TUNING", "", 0, 0, "",                                                 \
+      "path of a tuning table for GPUs, read by rank 0 for all ranks")                             \
+    X(deterministic, INT, "GEMMAR_DETERMINISTIC", "0", 0, 1, "",                                   \
+      "1: calls on GPUs run by their shape alone, without a tuning table")                         \
     X(stages, INT, "GEMMAR_STAGES", "0", 0, 64, "",                                                \
       "depth of the GPU's operand pipeline; 0: the plan's")                                        \
     X(check, INT, "GEMMAR_CHECK", "0", 0, 1, "",                                                   \

@@ -63,6 +63,13 @@ typedef enum {
     gemmarAlgoNone = 3     /* reported for a single node */
 } gemmarAlgo_t;
 
+/* How the products of a node's GPUs come together. */
+typedef enum {
+    gemmarStrategyAuto = 0, /* the plan chooses */
+    gemmarStrategyPush = 1, /* each GPU sends its part to the owner, whose product adds it */
+    gemmarStrategyPull = 2  /* the owner fetches the others' parts and adds them */
+} gemmarStrategy_t;
+
 /* Settings of a communicator; begin with GEMMAR_CONFIG_INITIALIZER. All ranks pass equal values
  * unless a member says that it is local. Zero means the default, which the knob of the same name
  * may change (docs/tuning.md). */
@@ -84,13 +91,20 @@ typedef struct {
      * level 1 (warning) or 2 (information). Local. NULL: standard error. */
     void (*log)(void *user, int level, const char *text);
     void *logUser;
+    /* Members from here on may be missing: `size` says it. All are for GPUs. */
+    gemmarStrategy_t strategy; /* default: gemmarStrategyAuto */
+    uint32_t maxCtas;          /* local: CTAs of a call at most, so that other kernels have room;
+                                  default: all that fit */
+    uint32_t deterministic;    /* 1: a call's bits depend on its shape, the model of the GPUs and
+                                  their number, but not on the tuning table */
+    uint32_t reserved;         /* 0 */
 } gemmarConfig_t;
 
 #define GEMMAR_CONFIG_MAGIC 0x67656d6du
 #define GEMMAR_CONFIG_INITIALIZER                                                                  \
     {                                                                                              \
         sizeof(gemmarConfig_t), GEMMAR_CONFIG_MAGIC, GEMMAR_VERSION, gemmarAlgoAuto, 0, 0, 0, 0,   \
-            0, 0, 0, NULL, NULL                                                                    \
+            0, 0, 0, NULL, NULL, gemmarStrategyAuto, 0, 0, 0                                       \
     }
 
 /* How the ranks of a CPU communicator find each other: one blocking all-gather of the caller's. */
@@ -237,8 +251,9 @@ GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
 /* Grow the workspace so that later calls of this shape (M, N, K >= 0 elements) need not.
  * Collective, host-synchronous; running calls are over. On a GPU it waits for the calls enqueued so
  * far, is refused in stream capture, and keeps the memory of smaller workspaces until
- * gemmarCommDestroy(), because graphs may hold it; what grows doubles at least, so that
- * shapes that creep up leave few behind. Errors: InvalidArgument, InvalidUsage (ranks
+ * gemmarCommDestroy(), because graphs may hold it; what grows doubles at least, so that shapes that
+ * creep up leave few behind. With GEMMAR_TUNING rank 0 reads its table again first. Errors:
+ * InvalidArgument (also a malformed table), InvalidUsage (ranks
  * disagree, stream capture), SystemError (no memory on some rank; the communicator goes on with
  * what it has). */
 GEMMAR_API gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_t K,

@@ -12,11 +12,14 @@
 #define SIZE(type, bytes) static_assert(sizeof(type) == (bytes), #type " changed its size")
 
 SIZE(gemmarResult_t, 4);
-SIZE(gemmarConfig_t, 64);
+SIZE(gemmarConfig_t, 80);
 PLACE(gemmarConfig_t, magic, 8);
 PLACE(gemmarConfig_t, algo, 16);
 PLACE(gemmarConfig_t, check, 44);
 PLACE(gemmarConfig_t, log, 48);
+PLACE(gemmarConfig_t, strategy, 64);
+PLACE(gemmarConfig_t, reserved, 76);
+SIZE(gemmarStrategy_t, 4);
 SIZE(gemmarHostBootstrap_t, 40);
 PLACE(gemmarHostBootstrap_t, allGather, 16);
 PLACE(gemmarHostBootstrap_t, node, 32);

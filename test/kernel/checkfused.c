@@ -194,7 +194,8 @@ static struct gemmar_plan make_plan(const struct shape *s, uint32_t locals, int 
     for (int i = 0; i < o.ranks; i++) {
         facts.sms = ranks[i].most < facts.sms ? ranks[i].most : facts.sms;
     }
-    if (gemmar_plan_make(s->m, s->n, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)) != 0) {
+    if (gemmar_plan_make(s->m, s->n, s->k, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)) !=
+        0) {
         fprintf(stderr, "checkfused: %s\n", why);
         exit(1);
     }

@@ -199,7 +199,8 @@ static struct gemmar_plan plan_of(const struct world *w, const struct shape *s)
     struct gemmar_plan plan;
     char why[128];
 
-    ck_assert_int_eq(gemmar_plan_make(s->m, s->n, w->dtype, &facts, &plan, why, sizeof(why)), 0);
+    ck_assert_int_eq(gemmar_plan_make(s->m, s->n, s->k, w->dtype, &facts, &plan, why, sizeof(why)),
+                     0);
     return plan;
 }
 

@@ -49,7 +49,7 @@ static struct gemmar_capacity capacity_of(int64_t m, int64_t n, uint32_t dtype, 
     struct gemmar_plan plan;
     char why[256];
 
-    ck_assert_int_eq(gemmar_plan_make(m, n, dtype, &facts, &plan, why, sizeof(why)), 0);
+    ck_assert_int_eq(gemmar_plan_make(m, n, 0, dtype, &facts, &plan, why, sizeof(why)), 0);
     return gemmar_plan_capacity(&plan);
 }
 

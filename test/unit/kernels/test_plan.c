@@ -14,7 +14,7 @@ static int make(int64_t m, int64_t n, uint32_t dtype, uint32_t nodes, uint32_t l
 {
     struct gemmar_plan_facts facts = {.nodes = nodes, .locals = locals};
     char why[160] = "";
-    int rc = gemmar_plan_make(m, n, dtype, &facts, plan, why, sizeof(why));
+    int rc = gemmar_plan_make(m, n, 0, dtype, &facts, plan, why, sizeof(why));
 
     ck_assert_int_eq(rc != 0, why[0] != '\0');
     return rc;
@@ -97,7 +97,7 @@ START_TEST(shapes_that_creep_up_grow_a_workspace_seldom)
         struct gemmar_capacity need;
 
         ck_assert_int_eq(
-            gemmar_plan_make(m, 8192, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)), 0);
+            gemmar_plan_make(m, 8192, 0, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)), 0);
         need = gemmar_plan_capacity(&plan);
         if (!gemmar_capacity_holds(&have, &need)) {
             have = gemmar_capacity_grown(&have, &need);
@@ -119,9 +119,9 @@ START_TEST(one_large_shape_grows_a_workspace_to_what_it_needs)
     char why[160];
 
     ck_assert_int_eq(
-        gemmar_plan_make(64, 1024, GEMMAR_DTYPE_BF16, &facts, &small, why, sizeof(why)), 0);
+        gemmar_plan_make(64, 1024, 0, GEMMAR_DTYPE_BF16, &facts, &small, why, sizeof(why)), 0);
     ck_assert_int_eq(
-        gemmar_plan_make(8192, 8192, GEMMAR_DTYPE_BF16, &facts, &large, why, sizeof(why)), 0);
+        gemmar_plan_make(8192, 8192, 0, GEMMAR_DTYPE_BF16, &facts, &large, why, sizeof(why)), 0);
     have = gemmar_plan_capacity(&small);
     need = gemmar_plan_capacity(&large);
     got = gemmar_capacity_grown(&have, &need);
@@ -158,12 +158,13 @@ START_TEST(what_cannot_run_says_why_and_leaves_the_plan)
                      -EOVERFLOW);
     /* 256 tiles of 128 KiB fp32: 32 MiB. */
     ck_assert_int_eq(
-        gemmar_plan_make(1000, 1000, GEMMAR_DTYPE_FP32, &facts, &plan, why, sizeof(why)), -EINVAL);
+        gemmar_plan_make(1000, 1000, 0, GEMMAR_DTYPE_FP32, &facts, &plan, why, sizeof(why)),
+        -EINVAL);
     ck_assert_ptr_nonnull(strstr(why, "chunk"));
     facts.chunk_tiles = 1;
     facts.tile_m = facts.tile_n = 1;
     ck_assert_int_eq(
-        gemmar_plan_make(2049, 1025, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)),
+        gemmar_plan_make(2049, 1025, 0, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)),
         -EOVERFLOW);
     ck_assert_ptr_nonnull(strstr(why, "slots"));
     ck_assert_uint_eq(plan.algo, 77);
@@ -189,6 +190,112 @@ START_TEST(every_stage_has_a_cta)
 }
 END_TEST
 
+static struct gemmar_plan plan_gpu(int64_t m, int64_t n, int64_t k,
+                                   const struct gemmar_plan_facts *facts)
+{
+    struct gemmar_plan plan;
+    char why[200] = "";
+    int rc = gemmar_plan_make(m, n, k, GEMMAR_DTYPE_BF16, facts, &plan, why, sizeof(why));
+
+    ck_assert_msg(rc == 0, "%lld x %lld x %lld: %s", (long long)m, (long long)n, (long long)k, why);
+    return plan;
+}
+
+/* What was fastest of the tiles that were measured on 2 H200, where it mattered. */
+START_TEST(the_model_finds_the_measured_tiles)
+{
+    static const struct {
+        int64_t m, n, k;
+        uint32_t shape;
+    } best[] = {
+        {8192, 8192, 4096, GEMMAR_TILE_256X256}, {8192, 8192, 1024, GEMMAR_TILE_256X256},
+        {8192, 8192, 512, GEMMAR_TILE_256X256},  {4096, 8192, 3584, GEMMAR_TILE_256X256},
+        {2048, 2048, 1024, GEMMAR_TILE_256X128}, {512, 8192, 4096, GEMMAR_TILE_256X128},
+        {128, 8192, 4096, GEMMAR_TILE_128X128},
+    };
+    struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132, .resident = 132};
+
+    for (size_t i = 0; i < sizeof(best) / sizeof(best[0]); i++) {
+        struct gemmar_plan plan = plan_gpu(best[i].m, best[i].n, best[i].k, &facts);
+
+        ck_assert_msg(plan.tensor.shape == best[i].shape, "%lld x %lld x %lld: tile %u",
+                      (long long)best[i].m, (long long)best[i].n, (long long)best[i].k,
+                      plan.tensor.shape);
+        ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_PUSH);
+    }
+}
+END_TEST
+
+START_TEST(settings_go_before_the_table_and_that_before_the_model)
+{
+    static struct gemmar_tuning table;
+    struct gemmar_tuning_entry entry = {
+        .m = 4096,
+        .n = 512,
+        .k = 64,
+        .dtype = GEMMAR_DTYPE_BF16,
+        .locals = 2,
+        .how = {GEMMAR_TILE_128X256, GEMMAR_STRATEGY_PULL, 3, 1 << 19, 5}};
+    struct gemmar_plan_facts facts = {
+        .nodes = 1, .locals = 2, .sms = 132, .resident = 100, .tuning = &table};
+    struct gemmar_plan plan;
+
+    ck_assert_int_eq(gemmar_tuning_put(&table, &entry), 0);
+    plan = plan_gpu(4096, 512, 64, &facts);
+    ck_assert_uint_eq(plan.tensor.shape, GEMMAR_TILE_128X256);
+    ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_PULL);
+    ck_assert_uint_eq(plan.tensor.order.lead, 3);
+    ck_assert_uint_eq(plan.tensor.order.band, 5);
+    ck_assert_uint_eq(plan.tensor.order.block, 50);
+    ck_assert_uint_eq(gemmar_plan_local_gpu(&plan, 100, 0).senders, 32); /* parts of 16 KiB */
+    facts.strategy = GEMMAR_STRATEGY_PUSH + 1;
+    facts.tile_m = 256;
+    facts.lead = 1;
+    plan = plan_gpu(4096, 512, 64, &facts);
+    ck_assert_uint_eq(plan.map.tile_m, 256);
+    ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_PUSH);
+    ck_assert_uint_eq(plan.tensor.order.lead, 1);
+    plan = plan_gpu(4096, 512, 65, &facts); /* another K: the model's */
+    ck_assert_uint_eq(plan.tensor.order.band, 8);
+}
+END_TEST
+
+/* No tile, no M and no K may let a plan fail, whatever was measured. */
+START_TEST(every_shape_has_a_plan_on_a_gpu)
+{
+    for (size_t i = 0; i < SIZES * SIZES * SIZES; i++) {
+        struct gemmar_plan_facts facts = {
+            .nodes = 1, .locals = 1 + i % 8, .sms = 2 + i % 131, .resident = 2 + i % 3};
+        int64_t m = sizes[i % SIZES], n = sizes[i / SIZES % SIZES], k = sizes[i / SIZES / SIZES];
+        struct gemmar_plan plan = plan_gpu(m, n, k, &facts);
+
+        ck_assert_uint_ge(plan.tensor.order.block, 1);
+        ck_assert_uint_ge(gemmar_plan_local_gpu(&plan, facts.resident, 0).senders, 1);
+    }
+}
+END_TEST
+
+START_TEST(too_few_resident_ctas_are_refused)
+{
+    struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132, .resident = 3};
+    struct gemmar_plan plan;
+    char why[200] = "";
+
+    (void)plan_gpu(100, 100, 100, &facts);
+    facts.strategy = GEMMAR_STRATEGY_PULL + 1;
+    ck_assert_int_eq(
+        gemmar_plan_make(100, 100, 100, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)),
+        -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "pull needs 4"));
+    facts.strategy = 0;
+    facts.resident = 1;
+    ck_assert_int_eq(
+        gemmar_plan_make(100, 100, 100, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)),
+        -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "push needs 2"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
@@ -204,6 +311,10 @@ int main(void)
     tcase_add_test(tests, the_algorithm_follows_nodes_and_size);
     tcase_add_test(tests, what_cannot_run_says_why_and_leaves_the_plan);
     tcase_add_test(tests, every_stage_has_a_cta);
+    tcase_add_test(tests, the_model_finds_the_measured_tiles);
+    tcase_add_test(tests, settings_go_before_the_table_and_that_before_the_model);
+    tcase_add_test(tests, every_shape_has_a_plan_on_a_gpu);
+    tcase_add_test(tests, too_few_resident_ctas_are_refused);
     suite_add_tcase(suite, tests);
     srunner_set_tap(runner, "-");
     srunner_run_all(runner, CK_SILENT);

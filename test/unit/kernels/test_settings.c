@@ -37,6 +37,53 @@ START_TEST(config_wins_over_knob)
 }
 END_TEST
 
+/* A caller of the first layout has other things behind its config. */
+START_TEST(later_members_count_only_where_they_are)
+{
+    gemmarConfig_t config = GEMMAR_CONFIG_INITIALIZER;
+
+    ck_assert_int_eq(setenv("GEMMAR_STRATEGY", "push", 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_MAX_CTAS", "64", 1), 0);
+    ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
+    ck_assert_uint_eq(settings.strategy, GEMMAR_STRATEGY_PUSH + 1);
+    ck_assert_uint_eq(settings.max_ctas, 64);
+    config.strategy = gemmarStrategyPull;
+    config.maxCtas = 32;
+    config.deterministic = 1;
+    ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
+    ck_assert_uint_eq(settings.strategy, GEMMAR_STRATEGY_PULL + 1);
+    ck_assert_uint_eq(settings.max_ctas, 32);
+    ck_assert_uint_eq(settings.deterministic, 1);
+    config.size = 64;
+    config.strategy = (gemmarStrategy_t)77;
+    config.maxCtas = config.deterministic = config.reserved = 0xffffffffu;
+    ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
+    ck_assert_uint_eq(settings.strategy, GEMMAR_STRATEGY_PUSH + 1);
+    ck_assert_uint_eq(settings.max_ctas, 64);
+    ck_assert_uint_eq(settings.deterministic, 0);
+    config.size = sizeof(config);
+    ck_assert_int_eq(make(&config, NULL), gemmarInvalidArgument);
+    ck_assert_ptr_nonnull(strstr(error.text, "strategy 77"));
+    config.strategy = gemmarStrategyAuto;
+    ck_assert_int_eq(make(&config, NULL), gemmarInvalidArgument);
+    ck_assert_ptr_nonnull(strstr(error.text, "maxCtas"));
+}
+END_TEST
+
+START_TEST(deterministic_leaves_the_table_out)
+{
+    static const struct gemmar_tuning table;
+
+    ck_assert_int_eq(make(NULL, NULL), gemmarSuccess);
+    settings.table = &table;
+    ck_assert_ptr_eq(gemmar_settings_facts(&settings, 1, 2).tuning, &table);
+    ck_assert_int_eq(setenv("GEMMAR_DETERMINISTIC", "1", 1), 0);
+    ck_assert_int_eq(make(NULL, NULL), gemmarSuccess);
+    settings.table = &table;
+    ck_assert_ptr_null(gemmar_settings_facts(&settings, 1, 2).tuning);
+}
+END_TEST
+
 START_TEST(node_text)
 {
     char text[300];
@@ -82,6 +129,8 @@ int main(void)
     int failed;
 
     tcase_add_test(all, config_wins_over_knob);
+    tcase_add_test(all, later_members_count_only_where_they_are);
+    tcase_add_test(all, deterministic_leaves_the_table_out);
     tcase_add_test(all, node_text);
     tcase_add_test(all, bad_configs);
     suite_add_tcase(suite, all);
