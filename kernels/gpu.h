@@ -100,14 +100,12 @@ const struct gemmar_registration *gemmar_gpu_registration(const struct gemmar_gp
                                                           const void *c, uint64_t bytes);
 void gemmar_gpu_forget_registrations(struct gemmar_gpu *gpu);
 
-/* kernels/operands_gpu.c: where the results go, [locals], and a number that is equal on ranks that
- * keep the rule of gemmarCommRegister. False: into `out` of the workspaces, to be copied. */
-bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
-                        const struct gemmar_operands *operands, struct gemmar_target *out_targets,
-                        uint64_t *out_key);
-cudaError_t gemmar_gpu_copy_out(const struct gemmar_tile_map *map,
-                                const struct gemmar_operands *operands,
-                                const struct gemmar_target *from, cudaStream_t stream);
+/* kernels/operands_gpu.c: where the results go, [locals], a number that is equal on ranks that keep
+ * the rule of gemmarCommRegister, and what the kernel has to copy to C afterwards. */
+enum gemmar_copies gemmar_gpu_targets(const struct gemmarComm *comm,
+                                      const struct gemmar_tile_map *map,
+                                      const struct gemmar_operands *operands,
+                                      struct gemmar_target *out_targets, uint64_t *out_key);
 
 /* Operands that the kernel cannot read as they lie: copies of them, which `operands` then means. To
  * be freed after the launch, also when packing failed. All of it in stream order. */

@@ -187,15 +187,18 @@ static uint32_t make_told(const struct gemmar_plan *plan, const struct gemmar_op
 
 /* Everything that the kernel is told. All pointers are the GPU's. */
 static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
-                      const struct gemmar_operands *operands, uint64_t target,
+                      const struct gemmar_operands *operands, struct gemmar_target *targets,
                       struct gemmar_call *call)
 {
     struct gemmar_gpu *gpu = comm->gpu;
+    uint64_t key;
 
     gemmar_launch_fill(comm, plan, operands, call);
     call->plan = gemmar_plan_local_gpu(plan, gpu->most_ctas, comm->settings.ctas);
     call->tensor = plan->tensor;
-    call->told = make_told(plan, operands, target);
+    call->copies = gemmar_gpu_targets(comm, &plan->map, operands, targets, &key);
+    call->out_ld = gemmar_plan_out_ld(plan->map.n);
+    call->told = make_told(plan, operands, key);
     call->rank_of = gpu->rank_of;
     call->watch.abort_word = &gpu->mapped->comm.abort;
     call->watch.trouble = &gpu->mapped->trouble;
@@ -208,16 +211,11 @@ static cudaError_t start(struct gemmarComm *comm, const struct gemmar_plan *plan
     struct gemmar_operands o = *operands;
     struct gemmar_gpu_packed packed = {NULL, NULL};
     struct gemmar_call call;
-    uint64_t key;
-    bool copy = !gemmar_gpu_targets(comm, &plan->map, operands, targets, &key);
     cudaError_t rc = gemmar_gpu_pack(comm->gpu, &plan->map, &o, &packed, stream), freed;
 
     if (rc == cudaSuccess) {
-        fill_call(comm, plan, &o, key, &call);
+        fill_call(comm, plan, &o, targets, &call);
         rc = gemmar_sm90_launch(&call, targets, stream);
-    }
-    if (rc == cudaSuccess && copy) {
-        rc = gemmar_gpu_copy_out(&plan->map, &o, &targets[comm->place.local], stream);
     }
     freed = gemmar_gpu_free_packed(&packed, stream);
     return rc == cudaSuccess ? freed : rc;

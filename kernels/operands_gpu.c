@@ -37,35 +37,26 @@ static bool in_place(const struct gemmarComm *comm, const struct gemmar_tile_map
     return true;
 }
 
-bool gemmar_gpu_targets(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
-                        const struct gemmar_operands *operands, struct gemmar_target *out_targets,
-                        uint64_t *out_key)
+enum gemmar_copies gemmar_gpu_targets(const struct gemmarComm *comm,
+                                      const struct gemmar_tile_map *map,
+                                      const struct gemmar_operands *operands,
+                                      struct gemmar_target *out_targets, uint64_t *out_key)
 {
     const struct gemmar_workspace *w = comm->workspace;
 
     *out_key = 0;
     if (in_place(comm, map, operands, out_targets, out_key)) {
-        return true;
+        return GEMMAR_COPIES_NOTHING;
     }
     for (uint32_t g = 0; g < comm->place.locals; g++) {
         out_targets[g] =
             (struct gemmar_target){w->bases[g] + w->layout.out, gemmar_plan_out_ld(map->n)};
     }
-    return false;
-}
-
-cudaError_t gemmar_gpu_copy_out(const struct gemmar_tile_map *map, const struct gemmar_operands *o,
-                                const struct gemmar_target *from, cudaStream_t stream)
-{
-    size_t bytes = map->element_bytes;
-
-    if (o->ldc == map->n && from->ld == map->n) { /* the faster copy, as both are dense */
-        return cudaMemcpyAsync(o->c, from->base, (size_t)map->m * (size_t)map->n * bytes,
-                               cudaMemcpyDeviceToDevice, stream);
+    if (!is_aligned(operands->c, operands->ldc, map->element_bytes)) {
+        return GEMMAR_COPIES_ALL;
     }
-    return cudaMemcpy2DAsync(o->c, (size_t)o->ldc * bytes, from->base, (size_t)from->ld * bytes,
-                             (size_t)map->n * bytes, (size_t)map->m, cudaMemcpyDeviceToDevice,
-                             stream);
+    out_targets[comm->place.local] = (struct gemmar_target){operands->c, operands->ldc};
+    return GEMMAR_COPIES_FOREIGN;
 }
 
 static cudaError_t pack(const struct gemmar_gpu *gpu, uint32_t element_bytes, int64_t rows,

@@ -435,8 +435,8 @@ static void check(const struct shape *s, const struct call_kind *kind, int strat
                "other bits, worst %.2f of the bound, first %lld\n",
                s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16", kind->trans_b ? "nt" : "nn",
                strategy == GEMMAR_STRATEGY_PULL ? "pull" : "push", kind->alpha, kind->beta,
-               kind->bias, kind->pad, plan.map.tile_m, plan.map.tile_n, wrong, again.wrong,
-               o.normal ? worst : 0.0, (long long)first.first - 1);
+               kind->bias, kind->pad, kind->copies, plan.map.tile_m, plan.map.tile_n, wrong,
+               again.wrong, o.normal ? worst : 0.0, (long long)first.first - 1);
         fflush(stdout);
     }
 }
