@@ -58,7 +58,7 @@ static cudaError_t capture_of(cudaStream_t stream, enum cudaStreamCaptureStatus 
 #if CUDART_VERSION >= 13000
     return cudaStreamGetCaptureInfo(stream, out_status, out_id, NULL, NULL, NULL, NULL);
 #else
-    return cudaStreamGetCaptureInfo(stream, out_status, out_id);
+    return cudaStreamGetCaptureInfo(stream, out_status, out_id, NULL, NULL, NULL);
 #endif
 }
 
