@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of checkkernel share: one process, rank r on GPU r % count.
+#ifndef GEMMAR_TEST_CHECKKERNEL_H
+#define GEMMAR_TEST_CHECKKERNEL_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "kernels/fused_sm90.h"
+#include "kernels/layout.h"
+#include "kernels/plan.h"
+#include "test/kernel/oracle.h"
+
+#define MAX_RANKS   GEMMAR_MAX_LOCAL_RANKS
+#define MAX_RUNS    101
+#define GUARD_ROWS  3 /* behind C */
+#define POISON      0xffff
+#define TRACE_ITEMS 64u
+
+struct shape {
+    int64_t m, n, k;
+};
+
+struct options {
+    int ranks;
+    uint32_t ctas, tile_m, tile_n, band, lead;
+    int strategy; /* enum gemmar_strategy, -1: both */
+    int senders;  /* -1: the plan's */
+    bool trans_b, bf16, bench, normal;
+    int random, runs, skew;
+    int64_t row_step;
+    uint32_t copies; /* enum gemmar_copies */
+    uint64_t seed, epoch, timeout_ns;
+    const char *json, *trace;
+};
+
+/* One rank: its device, its workspace and the operands of the current shape. */
+struct rank {
+    int device;
+    cudaStream_t stream;
+    cudaEvent_t from, to;
+    char *workspace;
+    uint32_t *rank_of;
+    uint16_t *a, *b, *c, *before, *bias;
+    struct oracle_verdict *verdict;
+    uint64_t *abort_word;
+    struct gemmar_trouble *trouble;
+    uint32_t most;   /* CTAs of this rank that can be resident */
+    uint64_t *trace; /* NULL: none */
+    cublasLtHandle_t lt;
+    void *lt_workspace;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct call_kind {
+    float alpha, beta;
+    bool bias, trans_b, bf16;
+    int64_t pad;     /* elements between rows of every matrix, a multiple of 8 */
+    uint32_t copies; /* enum gemmar_copies: can others, can a bulk store write into C? */
+};
+
+extern struct options options;
+extern struct rank ranks[MAX_RANKS];
+extern uint32_t *gate; /* host memory: streams stand at it until it has their number */
+extern uint64_t failures;
+extern FILE *json; /* NULL: none */
+
+/* checkkernel_world.c. What fails ends the program with a sentence. */
+void must(cudaError_t error, const char *what);
+void must_blas(cublasStatus_t status, const char *what);
+void use(const struct rank *r);
+void *device_memory(size_t bytes);
+uint64_t next_random(uint64_t *state);
+
+void open_ranks(void);
+struct gemmar_plan make_plan(const struct shape *s, uint32_t locals, int strategy);
+/* Workspaces for at least this capacity. */
+void want_workspaces(const struct gemmar_capacity *need);
+void allocate(const struct shape *s, const struct call_kind *kind);
+void release(void);
+/* Operands from the seed; C is poisoned, or filled when it is read. */
+void fill(const struct shape *s, const struct call_kind *kind, uint64_t seed);
+/* Elements between rows of `columns` elements. */
+int64_t row_length(int64_t columns, const struct call_kind *kind);
+int64_t row_length_of_c(const struct shape *s, const struct call_kind *kind);
+/* One call of rank i on its stream. alone: its own product, without the others. */
+void enqueue(int i, const struct shape *s, const struct call_kind *kind,
+             const struct gemmar_plan *plan, bool alone);
+/* Until all streams are done; a call that was left ends the program. */
+void wait_all(void);
+
+/* checkkernel_check.c */
+void check(const struct shape *s, const struct call_kind *kind, int strategy, uint64_t seed);
+void check_random(void);
+
+/* checkkernel_bench.c */
+void bench(const struct shape *s, const struct call_kind *kind);
+
+#endif
