@@ -10,12 +10,6 @@ static __device__ __forceinline__ void gemmar_bar_sync(uint32_t barrier, uint32_
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/* Count in without waiting. */
-static __device__ __forceinline__ void gemmar_bar_arrive(uint32_t barrier, uint32_t threads)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 /* All threads of the cluster; warps may come one thread at a time. */
 static __device__ __forceinline__ void gemmar_cluster_sync(void)
 {
