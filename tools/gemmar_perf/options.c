@@ -22,6 +22,9 @@ static const char usage[] =
     "  --output registered|plain   on GPUs: C of gemmarMemAlloc, or of cudaMalloc (registered)\n"
     "  --baseline              on GPUs: cuBLASLt and ncclAllReduce in the same run, and the "
     "bounds\n"
+    "  --tune FILE             on GPUs: try the ways to run each shape, keep the best in this "
+    "tuning\n"
+    "                          table (GEMMAR_TUNING)\n"
     "  --nodes N               nodes to start (1)\n"
     "  --ranks-per-node G      ranks on each (1)\n"
     "  -m, -n, -k LIST         sizes: 1,2,3  2048:32768:x2  1:10:+3  (1024; K is per rank)\n"
@@ -58,6 +61,7 @@ enum {
     OPT_GRAPH,
     OPT_OUTPUT,
     OPT_BASELINE,
+    OPT_TUNE,
     OPT_CHECK_ROWS,
     OPT_RANDOM,
     OPT_LARGEST,
@@ -100,6 +104,7 @@ static const struct option table[] = {
     {"graph", no_argument, NULL, OPT_GRAPH},
     {"output", required_argument, NULL, OPT_OUTPUT},
     {"baseline", no_argument, NULL, OPT_BASELINE},
+    {"tune", required_argument, NULL, OPT_TUNE},
     {"check-rows", required_argument, NULL, OPT_CHECK_ROWS},
     {"random", required_argument, NULL, OPT_RANDOM},
     {"largest", required_argument, NULL, OPT_LARGEST},
@@ -365,6 +370,7 @@ static int take_option(struct parser *p, int option, const char *text)
     case OPT_RENDEZVOUS: o->rendezvous = text; return 0;
     case OPT_FIFO: o->fifo = true; return 0;
     case OPT_JSON: o->json = text; return 0;
+    case OPT_TUNE: o->tune = text; return 0;
     case OPT_VERBOSE: o->verbose = true; return 0;
     case OPT_DEVICE:
     case OPT_OUTPUT:
@@ -454,6 +460,7 @@ static int check_device(struct parser *p)
                         : o->plain           ? "--output plain"
                         : o->gpu_count != 0  ? "--gpus"
                         : o->check_rows != 0 ? "--check-rows"
+                        : o->tune != NULL    ? "--tune"
                                              : NULL;
 
     if (!o->cuda && alone != NULL) {
@@ -472,11 +479,32 @@ static int check_device(struct parser *p)
     return 0;
 }
 
+/* What a search for the best way to run goes with: nothing that it tries itself, or that runs
+ * otherwise. */
+static int check_tune(struct parser *p)
+{
+    const struct gemmar_perf_options *o = p->o;
+    const char *other = o->tile_m != 0   ? "--tile-m"
+                        : o->tile_n != 0 ? "--tile-n"
+                        : o->mix != 0    ? "--mix"
+                        : o->baseline    ? "--baseline"
+                        : o->check       ? "--check"
+                        : o->json        ? "--json"
+                        : o->iters == 0  ? "--iters 0"
+                                         : NULL;
+
+    if (o->tune != NULL && other != NULL) {
+        (void)snprintf(p->why, p->why_bytes, "--tune does not go with %s", other);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_together(struct parser *p)
 {
     struct gemmar_perf_options *o = p->o;
 
-    if (check_device(p) != 0) {
+    if (check_device(p) != 0 || check_tune(p) != 0) {
         return -EINVAL;
     }
     if (o->mix != 0 && (o->input_a != NULL || o->input_b != NULL)) {

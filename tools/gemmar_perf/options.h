@@ -48,6 +48,7 @@ struct gemmar_perf_options {
     bool verbose;
     enum gemmar_perf_hca hca;
     const char *input_a, *input_b, *json;
+    const char *tune;       /* GPU: the tuning table to be written; NULL: measure as usual */
     const char *rendezvous; /* host:port of rank 0 */
 };
 

@@ -30,7 +30,8 @@ static void hash_options(const struct gemmar_perf_options *o, uint64_t *out)
     out[DIFFERENT_ALGO] = gemmar_perf_checksum((uint64_t)o->algo << 1 | o->imm, zero, 0);
     out[DIFFERENT_CALLS] = gemmar_perf_mix(
         gemmar_perf_mix(gemmar_perf_mix(o->iters, o->warmup),
-                        gemmar_perf_mix(o->check_rows, (uint64_t)o->cuda << 3 |
+                        gemmar_perf_mix(o->check_rows, (uint64_t)(o->tune != NULL) << 4 |
+                                                           (uint64_t)o->cuda << 3 |
                                                            (uint64_t)o->graph << 2 |
                                                            (uint64_t)o->baseline << 1 | o->plain)),
         gemmar_perf_mix(o->mix, gemmar_perf_mix(o->seed, (uint64_t)o->check << 1 |

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/gemmar_perf/gpu/run.h"
+#include "tools/gemmar_perf/gpu/tune.h"
 #include "tools/gemmar_perf/say.h"
 
 bool gemmar_perf_gpu_bad(cudaError_t error, const char *doing)
@@ -220,7 +221,8 @@ int gemmar_perf_gpu_make(struct gemmar_perf_session *s)
         return status != 0 ? status : 1;
     }
     describe(s, g);
-    if (gemmar_perf_gate_open(s, &g->gate) != 0 || open_nccl(s, g) != 0) {
+    if (gemmar_perf_gate_open(s, &g->gate) != 0 || open_nccl(s, g) != 0 ||
+        (s->o->tune != NULL && gemmar_perf_tune_begin(s) != 0)) {
         return 1;
     }
     return make_communicator(s, g);

@@ -7,6 +7,7 @@
 
 #include "tools/gemmar_perf/gpu/rates.h"
 #include "tools/gemmar_perf/gpu/run.h"
+#include "tools/gemmar_perf/gpu/tune.h"
 #include "tools/gemmar_perf/library_log.h"
 #include "tools/gemmar_perf/say.h"
 
@@ -251,6 +252,9 @@ int gemmar_perf_gpu_run(struct gemmar_perf_session *s)
     status = gemmar_perf_gpu_memory_open(s);
     if (status == 0 && s->o->mix != 0) {
         return gemmar_perf_gpu_mixed_calls(s);
+    }
+    if (status == 0 && s->o->tune != NULL) {
+        return gemmar_perf_tune(s);
     }
     if (status == 0 && s->o->baseline) {
         status = gemmar_perf_gpu_agree(s, gemmar_perf_product_open(&product) != 0) ||
