@@ -119,8 +119,8 @@ static void begin(void)
     (void)close(fd);
     (void)unlink(path);
     options = (struct gemmar_perf_options){.dtype = gemmarBfloat16, .iters = 5, .tune = path};
-    session = (struct gemmar_perf_session){
-        .o = &options, .ranks = 2, .nodes = 1, .ranks_per_node = 2};
+    session =
+        (struct gemmar_perf_session){.o = &options, .ranks = 2, .nodes = 1, .ranks_per_node = 2};
     library.no_pull = false;
     /* As the TAP reader takes lines of ours for noise, they go elsewhere. */
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stdout));

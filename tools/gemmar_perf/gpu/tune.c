@@ -2,7 +2,8 @@
 // --tune: measure how each shape runs best, and keep it in a tuning table.
 //
 // All ways are tried on one communicator. Its GEMMAR_TUNING is a file beside the table; rank 0
-// writes the way to try into it, and gemmarCommReserve, which reads it again, gives it to all ranks.
+// writes the way to try into it, and gemmarCommReserve, which reads it again, gives it to all
+// ranks.
 #include "tools/gemmar_perf/gpu/tune.h"
 
 #include <errno.h>
