@@ -252,14 +252,23 @@ int64_t gemmar_plan_out_ld(int64_t n)
     return gemmar_align_up(n, 8); /* rows begin on 16 bytes, for bulk stores */
 }
 
-/* Whole tiles, whatever the shape: of all chunks (pull), or of the other ranks' products of own
- * chunks (push). */
+/* Whole tiles of any of the kernel's shapes: of all chunks (pull), or of the other ranks' products
+ * of own chunks (push). So what holds a shape holds all with fewer rows or columns, whatever K,
+ * type and tuning table make of them. */
 static void capacity_gpu(const struct gemmar_tile_map *map, struct gemmar_capacity *c)
 {
-    uint64_t tile = (uint64_t)map->tile_m * map->tile_n * map->element_bytes;
+    for (uint32_t i = 0; map->chunks > 0 && i < GEMMAR_TILE_SHAPES; i++) {
+        uint64_t bytes = (uint64_t)tiles[i].m * tiles[i].n * map->element_bytes;
+        uint64_t chunks =
+            (uint64_t)(gemmar_div_up(map->m, tiles[i].m) * gemmar_div_up(map->n, tiles[i].n));
+        uint64_t slots = (uint64_t)gemmar_div_up((int64_t)chunks, map->locals);
 
+        c->chunks = max64(c->chunks, chunks);
+        c->slots = max64(c->slots, slots);
+        c->partial_bytes =
+            max64(c->partial_bytes, bytes * max64(chunks, slots * (map->locals - 1)));
+    }
     c->parts = GEMMAR_CHUNK_PARTS;
-    c->partial_bytes = tile * max64(c->chunks, c->slots * (map->locals - 1));
     c->out_bytes = (uint64_t)map->m * (uint64_t)gemmar_plan_out_ld(map->n) * map->element_bytes;
 }
 

@@ -248,7 +248,8 @@ GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
                                                int ranksPerNode, const gemmarConfig_t *config,
                                                size_t *bytes);
 
-/* Grow the workspace so that later calls of this shape (M, N, K >= 0 elements) need not.
+/* Grow the workspace so that later calls of this shape (M, N, K >= 0 elements) need not; on a
+ * GPU neither those of fewer rows or columns, whatever K.
  * Collective, host-synchronous; running calls are over. On a GPU it waits for the calls enqueued so
  * far, is refused in stream capture, and keeps the memory of smaller workspaces until
  * gemmarCommDestroy(), because graphs may hold it; what grows doubles at least, so that shapes that

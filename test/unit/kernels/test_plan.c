@@ -111,6 +111,44 @@ START_TEST(shapes_that_creep_up_grow_a_workspace_seldom)
 }
 END_TEST
 
+/* An application reserves its largest shape and captures smaller ones, which cannot grow. */
+START_TEST(what_is_reserved_holds_every_smaller_shape)
+{
+    static const int64_t most_m[] = {64, 384, 1024, 8192}, ks[] = {64, 1024, 8192};
+
+    for (uint32_t locals = 1; locals <= 8; locals++) {
+        for (size_t i = 0; i < sizeof(most_m) / sizeof(most_m[0]); i++) {
+            struct gemmar_plan_facts facts = {.nodes = 1, .locals = locals, .sms = 132};
+            struct gemmar_capacity have, need;
+            struct gemmar_plan plan;
+            char why[160];
+
+            ck_assert_int_eq(gemmar_plan_make(most_m[i], 8192, 4096, GEMMAR_DTYPE_BF16, &facts,
+                                              &plan, why, sizeof(why)),
+                             0);
+            have = gemmar_plan_capacity(&plan);
+            for (int64_t m = 1; m <= most_m[i]; m += 1 + m / 64) {
+                for (size_t j = 0; j < sizeof(ks) / sizeof(ks[0]) * 2; j++) {
+                    ck_assert_int_eq(gemmar_plan_make(m, j % 2 == 0 ? 8192 : 1000, ks[j / 2],
+                                                      GEMMAR_DTYPE_BF16, &facts, &plan, why,
+                                                      sizeof(why)),
+                                     0);
+                    need = gemmar_plan_capacity(&plan);
+                    ck_assert(gemmar_capacity_holds(&have, &need));
+                    ck_assert_int_le(plan.map.chunks, (int64_t)need.chunks);
+                    ck_assert_int_le(gemmar_map_first(&plan.map, locals) -
+                                         gemmar_map_first(&plan.map, locals - 1),
+                                     (int64_t)need.slots);
+                    ck_assert_uint_le((uint64_t)plan.map.tile_m * plan.map.tile_n * 2 *
+                                          (uint64_t)plan.map.chunks,
+                                      need.partial_bytes);
+                }
+            }
+        }
+    }
+}
+END_TEST
+
 START_TEST(one_large_shape_grows_a_workspace_to_what_it_needs)
 {
     struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132};
@@ -306,6 +344,7 @@ int main(void)
     tcase_add_test(tests, every_chunk_fits_a_command_in_every_type);
     tcase_add_test(tests, a_capacity_holds_every_rank);
     tcase_add_test(tests, shapes_that_creep_up_grow_a_workspace_seldom);
+    tcase_add_test(tests, what_is_reserved_holds_every_smaller_shape);
     tcase_add_test(tests, one_large_shape_grows_a_workspace_to_what_it_needs);
     tcase_add_test(tests, the_maximum_of_two_capacities_holds_both);
     tcase_add_test(tests, the_algorithm_follows_nodes_and_size);
