@@ -155,6 +155,53 @@ START_TEST(a_line_is_read_back)
 }
 END_TEST
 
+static uint64_t state = 88172645463325252u;
+
+static uint32_t draw(uint32_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state % below);
+}
+
+/* Whatever the bytes are: a sentence, or a table that comes back from its own lines. */
+START_TEST(damaged_text_is_refused_or_understood)
+{
+    static const char good[] = "8192 8192 4096 bf16 2 256x256 push 1 1048576 8 # us\n"
+                               "16 1024 0 fp16 8 128x128 pull 16 0 1024\n";
+    static const char bytes[] = "0123456789 \t\n#x-bfpushl\0\xff";
+    static struct gemmar_tuning again;
+    int taken = 0;
+
+    for (int round = 0; round < 20000; round++) {
+        size_t length = sizeof(good) - 1 - (draw(4) == 0 ? draw(sizeof(good) - 1) : 0);
+        char *text = malloc(length); /* of its own, so that reading past its end is seen */
+
+        memcpy(text, good, length);
+        for (uint32_t i = draw(3); i > 0; i--) {
+            text[draw((uint32_t)length)] = bytes[draw(sizeof(bytes) - 1)];
+        }
+        why[0] = '\0';
+        if (gemmar_tuning_parse(text, length, &table, why, sizeof(why)) != 0) {
+            ck_assert(strncmp(why, "line ", 5) == 0);
+        } else {
+            taken++;
+            for (uint64_t i = 0; i < table.count; i++) {
+                char line[GEMMAR_TUNING_LINE_BYTES];
+
+                gemmar_tuning_line(&table.entry[i], line, sizeof(line));
+                ck_assert_int_eq(gemmar_tuning_parse(line, strlen(line), &again, why, sizeof(why)),
+                                 0);
+                ck_assert_mem_eq(&again.entry[0], &table.entry[i], sizeof(again.entry[0]));
+            }
+        }
+        free(text);
+    }
+    ck_assert_int_gt(taken, 1000);
+}
+END_TEST
+
 /* ---- ranks: threads would do no more than these two calls after each other ------------------- */
 
 #define RANKS 2
@@ -242,6 +289,7 @@ int main(void)
     tcase_add_test(all, a_full_table_and_a_large_file_are_refused);
     tcase_add_test(all, the_nearest_m_within_half_as_much_again);
     tcase_add_test(all, a_line_is_read_back);
+    tcase_add_test(all, damaged_text_is_refused_or_understood);
     tcase_add_test(all, all_ranks_have_the_table_of_rank_0);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
