@@ -61,6 +61,7 @@ START_TEST(what_is_wrong_is_said_with_its_line)
         {"1 1 1 bf16 2 256x256 push 1 99999999 8", "is not link bytes"},
         {"1 1 1 bf16 2 256x256 push 1 0 0", "'0' is not a band"},
         {"1 1 1 bf16 2 256x256 push 1 0 000000000000000000000000008", "line 1: want M N K"},
+        {"1 1 1 bf16 2 256x256 push 1 0 000000000000000000000008", "line 1: want M N K"},
         {"1 1 1 bf16 2 256x256 push 1 0 8\n1 1 1 bf16 2 128x128 pull 1 0 8", "line 2: a second"},
     };
 
