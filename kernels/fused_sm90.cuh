@@ -587,6 +587,7 @@ static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, cons
                 gemmar_courier_wait(call, &published[(uint64_t)v.chunk * GEMMAR_CHUNK_PARTS + part],
                                     r.epoch, GEMMAR_STAGE_PUBLISH, v.owner, v.chunk);
         }
+        __syncwarp(); /* what lane 0 acquired is there for all lanes; a shuffle orders no memory */
         ok = __shfl_sync(0xffffffffu, ok, 0);
         if (ok) {
             gemmar_copy_part<T::BN>(
