@@ -91,7 +91,6 @@ gemmarResult_t gemmar_fabric_attach(struct gemmarComm *comm, struct gemmar_error
     config.commName = "gemmar";
     rc = gpu->api->split(gpu->parent, (int)comm->place.node, (int)comm->place.rank, &gpu->node,
                          &config);
-    rc = gemmar_nccl_finish(gpu->api, gpu->parent, rc, gpu->gather.timeout_ns);
     if (rc != ncclSuccess) {
         (void)gemmar_nccl_failed(gpu->api, gpu->parent, rc, "splitting the communicator by nodes",
                                  error);

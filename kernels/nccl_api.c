@@ -6,8 +6,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "transport/wait.h"
-
 /* POSIX gives functions as object pointers. */
 static int look_up(void *library, const char *name, void *out_function)
 {
@@ -99,19 +97,4 @@ gemmarResult_t gemmar_nccl_failed(const struct gemmar_nccl_api *api, ncclComm_t 
         error, result == ncclInProgress ? gemmarInternalError : (gemmarResult_t)result,
         "%s: NCCL says %s%s%s", what, api->error_string(result),
         words != NULL && words[0] != '\0' ? ": " : "", words != NULL ? words : "");
-}
-
-ncclResult_t gemmar_nccl_finish(const struct gemmar_nccl_api *api, ncclComm_t nccl,
-                                ncclResult_t result, uint64_t timeout_ns)
-{
-    struct gemmar_wait wait;
-
-    gemmar_wait_init(&wait, timeout_ns);
-    while (result == ncclInProgress && gemmar_wait_step(&wait)) {
-        ncclResult_t state = ncclInternalError;
-
-        result = api->async_error(nccl, &state);
-        result = result == ncclSuccess ? state : result;
-    }
-    return result;
 }

@@ -59,11 +59,6 @@ gemmarResult_t gemmar_nccl_failed(const struct gemmar_nccl_api *api, ncclComm_t 
                                   ncclResult_t result, const char *what,
                                   struct gemmar_error *error);
 
-/* A call on a non-blocking communicator that gave ncclInProgress: what it came to, after at most
- * timeout_ns. Any other result is given back at once. */
-ncclResult_t gemmar_nccl_finish(const struct gemmar_nccl_api *api, ncclComm_t nccl,
-                                ncclResult_t result, uint64_t timeout_ns);
-
 /* Fill `out` from a library or, with NULL, from what the process has in its global scope. The first
  * name that is missing, NULL when all are there. */
 const char *gemmar_nccl_api_load(void *library, struct gemmar_nccl_api *out);

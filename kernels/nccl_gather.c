@@ -81,14 +81,6 @@ void gemmar_gather_close(struct gemmar_gather *g)
     g->stream = NULL;
 }
 
-static ncclResult_t enqueue(struct gemmar_gather *g, size_t bytes)
-{
-    ncclResult_t rc = g->api->all_gather(g->device_memory, g->device_memory + g->piece, bytes,
-                                         ncclUint8, g->nccl, g->stream);
-
-    return gemmar_nccl_finish(g->api, g->nccl, rc, g->timeout_ns);
-}
-
 /* Until the piece has come, NCCL has an error, or the time is over. */
 static int wait_for_piece(struct gemmar_gather *g)
 {
@@ -127,7 +119,8 @@ static int gather_piece(struct gemmar_gather *g, size_t bytes)
     ncclResult_t nccl = ncclSuccess;
 
     if (rc == cudaSuccess) {
-        nccl = enqueue(g, bytes);
+        nccl = g->api->all_gather(g->device_memory, g->device_memory + g->piece, bytes, ncclUint8,
+                                  g->nccl, g->stream);
     }
     if (rc == cudaSuccess && nccl == ncclSuccess) {
         rc = cudaMemcpyAsync(g->host + g->piece, g->device_memory + g->piece,
@@ -135,7 +128,8 @@ static int gather_piece(struct gemmar_gather *g, size_t bytes)
     }
     if (nccl != ncclSuccess) {
         gemmar_warn(g->log, "nccl_gather: NCCL says %s: %s", g->api->error_string(nccl),
-                    g->api->last_error(g->nccl));
+                    nccl == ncclInProgress ? "the communicator must be a blocking one"
+                                           : g->api->last_error(g->nccl));
         g->stuck = nccl == ncclInProgress;
         return -EIO;
     }

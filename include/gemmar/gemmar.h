@@ -173,6 +173,9 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
  * threads of one process, none allocates or frees device memory while a call of another's waits for
  * it, as with NCCL's calls: that can wait for the GPUs of all of them, for ever.
  *
+ * `nccl` is a blocking communicator, as ncclCommInitRank() makes it: with NCCL 2.28.9 the first
+ * all-gather on a non-blocking one failed, and this function with it.
+ *
  * Needs a GPU of compute capability 9.0, and in the process NCCL 2.28 or newer with its symmetric
  * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). Ranks on more than one node are refused
  * so far. No multicast object is made by this library; NCCL makes its own unless

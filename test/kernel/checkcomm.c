@@ -39,8 +39,6 @@ struct nccl {
     ncclResult_t (*unique_id)(ncclUniqueId *);
     ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int);
     ncclResult_t (*destroy)(ncclComm_t);
-    ncclResult_t (*init_config)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
-    ncclResult_t (*async_error)(ncclComm_t, ncclResult_t *);
 };
 
 struct rank {
@@ -730,29 +728,6 @@ static void test_abort(struct rank *r)
 }
 
 /* The caller's communicator may be one whose calls return before they are done. */
-static void test_non_blocking(struct rank *r)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclComm_t blocking = r->nccl;
-    ncclResult_t state = ncclInProgress;
-
-    if (r->rank == 0) {
-        check(r, nccl.unique_id(&r->all->id) == ncclSuccess, "ncclGetUniqueId");
-    }
-    barrier(r);
-    config.blocking = 0;
-    (void)nccl.init_config(&r->nccl, r->all->ranks, r->all->id, r->rank, &config);
-    while (state == ncclInProgress && nccl.async_error(r->nccl, &state) == ncclSuccess) {
-        (void)usleep(1000);
-    }
-    check(r, state == ncclSuccess, "non-blocking communicator: %d", state);
-    create(r, 20000, 0);
-    one_call(r, shapes[1], "beside a non-blocking communicator");
-    destroy(r);
-    (void)nccl.destroy(r->nccl);
-    r->nccl = blocking;
-}
-
 static void test_again(struct rank *r)
 {
     double creating = 0, destroying = 0;
@@ -858,7 +833,6 @@ static const struct {
     {"other_arguments", test_other_arguments},
     {"never_calls", test_never_calls},
     {"abort", test_abort},
-    {"non_blocking", test_non_blocking},
     {"again", test_again},
     {"host_time", test_host_time},
 };
@@ -929,15 +903,14 @@ static void run_threads(struct shared *all)
 static bool load_nccl(void)
 {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    static const char *const names[] = {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommDestroy",
-                                        "ncclCommInitRankConfig", "ncclCommGetAsyncError"};
-    void *functions[5];
+    static const char *const names[] = {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommDestroy"};
+    void *functions[3];
 
     if (library == NULL) {
         fprintf(stderr, "checkcomm: %s\n", dlerror());
         return false;
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 3; i++) {
         functions[i] = dlsym(library, names[i]);
         if (functions[i] == NULL) {
             fprintf(stderr, "checkcomm: no %s\n", names[i]);
