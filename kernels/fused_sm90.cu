@@ -5,37 +5,19 @@
 #include <string.h>
 
 #include "kernels/fused_sm90.cuh"
+#include "kernels/variants_sm90.h"
 
 typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                               const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                               const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                               CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-struct variant {
-    const void *kernel[2][2]; /* [bf16][B is N-major] */
-    int bytes;                /* of shared memory */
-    uint32_t a_rows, b_rows;  /* of a box of A, and of B when it is not N-major */
-};
-
-#define VARIANT(shape)                                                                             \
-    {                                                                                              \
-        {{(const void *)gemmar_fused_sm90<shape, false, false>,                                    \
-          (const void *)gemmar_fused_sm90<shape, false, true>},                                    \
-         {(const void *)gemmar_fused_sm90<shape, true, false>,                                     \
-          (const void *)gemmar_fused_sm90<shape, true, true>}},                                    \
-            (int)sizeof(gemmar_fused_shared<gemmar_tile<shape>>) + 1024,                           \
-            gemmar_tile<shape>::ALONG_N ? 64 : GEMMAR_BM,                                          \
-            gemmar_tile<shape>::ALONG_N ? gemmar_tile<shape>::BN : gemmar_tile<shape>::BN / 2      \
-    }
-
-static const variant variants[GEMMAR_TILE_SHAPES] = {
-    VARIANT(GEMMAR_TILE_256X256),
-    VARIANT(GEMMAR_TILE_256X128),
-    VARIANT(GEMMAR_TILE_128X256),
-    VARIANT(GEMMAR_TILE_128X128),
-};
-
 static_assert(sizeof(gemmar_fused_params) <= 4096, "kernel parameters");
+
+static const gemmar_variant *find_variant(bool bf16, uint32_t shape)
+{
+    return bf16 ? &gemmar_variants_bf16[shape] : &gemmar_variants_fp16[shape];
+}
 
 static cudaError_t find_encode(encode_fn *fn)
 {
@@ -79,7 +61,7 @@ static cudaError_t encode(CUtensorMap *map, const void *base, int64_t rows, int6
 }
 
 static cudaError_t encode_all(const gemmar_call *call, const gemmar_target *targets,
-                              const variant *v, gemmar_fused_params *p)
+                              const gemmar_variant *v, gemmar_fused_params *p)
 {
     const gemmar_operands *o = &call->operands;
     int64_t m = call->map.m, n = call->map.n;
@@ -109,8 +91,8 @@ extern "C" cudaError_t gemmar_sm90_load(uint32_t *most_ctas)
         error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
     }
     for (int i = 0; error == cudaSuccess && i < GEMMAR_TILE_SHAPES * 4; i++) {
-        const variant *v = &variants[i / 4];
-        const void *kernel = v->kernel[i / 2 % 2][i % 2];
+        const gemmar_variant *v = find_variant(i / 2 % 2 != 0, (uint32_t)i / 4);
+        const void *kernel = v->kernel[i % 2];
         cudaLaunchConfig_t config = {};
         cudaLaunchAttribute cluster = {};
         int clusters = 0;
@@ -139,9 +121,9 @@ extern "C" cudaError_t gemmar_sm90_launch_traced(const struct gemmar_call *call,
                                                  uint64_t *trace, uint32_t trace_items,
                                                  cudaStream_t stream)
 {
-    const variant *v = &variants[call->tensor.shape];
-    const void *kernel =
-        v->kernel[call->operands.dtype == GEMMAR_DTYPE_BF16][!call->operands.trans_b];
+    const gemmar_variant *v =
+        find_variant(call->operands.dtype == GEMMAR_DTYPE_BF16, call->tensor.shape);
+    const void *kernel = v->kernel[!call->operands.trans_b];
     gemmar_fused_params p;
     void *arguments[] = {&p};
     cudaLaunchConfig_t config = {};
