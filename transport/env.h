@@ -119,7 +119,7 @@
       "depth of the GPU's operand pipeline; 0: the plan's")                                        \
     X(check, INT, "GEMMAR_CHECK", "0", 0, 1, "",                                                   \
       "1: compare the arguments of every call between the ranks")                                  \
-    X(epoch_start, INT, "GEMMAR_EPOCH_START", "1", 1, INT64_MAX / 2, "",                           \
+    X(epoch_start, INT, "GEMMAR_EPOCH_START", "1", 1, (INT64_C(1) << 47) - 1, "",                  \
       "epoch of the first call (for tests of wrapping counters)")
 
 enum gemmar_knob_type {
