@@ -14,6 +14,7 @@
 #include "kernels/local_peers.h"
 #include "kernels/nccl_api.h"
 #include "kernels/nccl_gather.h"
+#include "kernels/told.h"
 
 #define GEMMAR_GPU_SEEN 64 /* pointers of earlier calls that were found good */
 
@@ -100,12 +101,13 @@ const struct gemmar_registration *gemmar_gpu_registration(const struct gemmar_gp
                                                           const void *c, uint64_t bytes);
 void gemmar_gpu_forget_registrations(struct gemmar_gpu *gpu);
 
-/* kernels/operands_gpu.c: where the results go, [locals], a number that is equal on ranks that keep
+/* kernels/operands_gpu.c: where the results go, [locals], what of it is equal on ranks that keep
  * the rule of gemmarCommRegister, and what the kernel has to copy to C afterwards. */
 enum gemmar_copies gemmar_gpu_targets(const struct gemmarComm *comm,
                                       const struct gemmar_tile_map *map,
                                       const struct gemmar_operands *operands,
-                                      struct gemmar_target *out_targets, uint64_t *out_key);
+                                      struct gemmar_target *out_targets,
+                                      struct gemmar_told_c *out_told);
 
 /* Operands that the kernel cannot read as they lie: copies of them, which `operands` then means. To
  * be freed after the launch, also when packing failed. All of it in stream order. */

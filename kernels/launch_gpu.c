@@ -2,9 +2,6 @@
 // Calls on a GPU: checks, order between streams, launch. Nothing here waits but gemmar_gpu_settle.
 #include "kernels/gpu.h"
 
-#include <assert.h>
-#include <string.h>
-
 #include "kernels/dtype.h"
 #include "kernels/fused_sm90.h"
 #include "transport/wait.h"
@@ -163,42 +160,26 @@ static cudaError_t order_after(struct gemmar_gpu_order *order, cudaStream_t stre
     return cudaSuccess;
 }
 
-/* What the kernels of the local ranks compare: everything that they must be called with alike. */
-static uint32_t make_told(const struct gemmar_plan *plan, const struct gemmar_operands *o,
-                          uint64_t target)
-{
-    struct {
-        int64_t m, n, k;
-        uint64_t target;
-        uint32_t dtype, bias;
-        float alpha, beta;
-    } facts = {plan->map.m, plan->map.n,     o->k,     target,
-               o->dtype,    o->bias != NULL, o->alpha, o->beta};
-    uint64_t words[sizeof(facts) / 8], hash = UINT64_C(0xCBF29CE484222325);
-
-    static_assert(sizeof(facts) % 8 == 0, "no byte of a word is left out");
-    memcpy(words, &facts, sizeof(facts));
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        hash = (hash ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
-        hash ^= hash >> 32;
-    }
-    return (uint32_t)(hash & 0xffff);
-}
-
 /* Everything that the kernel is told. All pointers are the GPU's. */
 static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
                       const struct gemmar_operands *operands, struct gemmar_target *targets,
                       struct gemmar_call *call)
 {
     struct gemmar_gpu *gpu = comm->gpu;
-    uint64_t key;
+    struct gemmar_told told = {.m = plan->map.m,
+                               .n = plan->map.n,
+                               .k = operands->k,
+                               .dtype = operands->dtype,
+                               .bias = operands->bias != NULL,
+                               .alpha = operands->alpha,
+                               .beta = operands->beta};
 
     gemmar_launch_fill(comm, plan, operands, call);
     call->plan = gemmar_plan_local_gpu(plan, gpu->most_ctas, comm->settings.ctas);
     call->tensor = plan->tensor;
-    call->copies = gemmar_gpu_targets(comm, &plan->map, operands, targets, &key);
+    call->copies = gemmar_gpu_targets(comm, &plan->map, operands, targets, &told.c);
     call->out_ld = gemmar_plan_out_ld(plan->map.n);
-    call->told = make_told(plan, operands, key);
+    call->told = gemmar_told_hash(&told);
     call->rank_of = gpu->rank_of;
     call->watch.abort_word = &gpu->mapped->comm.abort;
     call->watch.trouble = &gpu->mapped->trouble;

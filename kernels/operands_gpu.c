@@ -13,7 +13,7 @@ static bool is_aligned(const void *base, int64_t ld, uint32_t element_bytes)
 /* Registered and aligned, or my own C when there is nobody else. */
 static bool in_place(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
                      const struct gemmar_operands *o, struct gemmar_target *targets,
-                     uint64_t *out_key)
+                     struct gemmar_told_c *out_told)
 {
     uint64_t bytes = (uint64_t)((map->m - 1) * o->ldc + map->n) * map->element_bytes, offset;
     const struct gemmar_registration *r;
@@ -33,19 +33,20 @@ static bool in_place(const struct gemmarComm *comm, const struct gemmar_tile_map
     for (uint32_t g = 0; g < comm->place.locals; g++) {
         targets[g] = (struct gemmar_target){r->peers[g] + offset, o->ldc};
     }
-    *out_key = (r->number << 48) ^ (offset << 8) ^ (uint64_t)o->ldc;
+    *out_told = (struct gemmar_told_c){r->number, offset, o->ldc};
     return true;
 }
 
 enum gemmar_copies gemmar_gpu_targets(const struct gemmarComm *comm,
                                       const struct gemmar_tile_map *map,
                                       const struct gemmar_operands *operands,
-                                      struct gemmar_target *out_targets, uint64_t *out_key)
+                                      struct gemmar_target *out_targets,
+                                      struct gemmar_told_c *out_told)
 {
     const struct gemmar_workspace *w = comm->workspace;
 
-    *out_key = 0;
-    if (in_place(comm, map, operands, out_targets, out_key)) {
+    *out_told = (struct gemmar_told_c){0};
+    if (in_place(comm, map, operands, out_targets, out_told)) {
         return GEMMAR_COPIES_NOTHING;
     }
     for (uint32_t g = 0; g < comm->place.locals; g++) {
