@@ -171,7 +171,7 @@ struct gemmar_trouble {
 
 struct gemmar_watch {
     /* Not 0: leave at once. Writer: proxy, host, other waiters (release). Reader: every wait,
-     * each 20 us or so (acquire, .sys). Host memory. */
+     * now and then: each 20 us or so on a CPU, 200 us on a GPU (acquire, .sys). Host memory. */
     uint64_t *abort_word;
     struct gemmar_trouble *trouble;
     uint64_t timeout_ns;
