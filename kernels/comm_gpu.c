@@ -254,7 +254,8 @@ void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended)
 {
     int before;
 
-    if (gpu == NULL) {
+    if (gpu == NULL || gpu->device < 0) {
+        free(gpu); /* nothing is open, and to make a GPU current would make a context there */
         return;
     }
     before = gemmar_gpu_enter(gpu->device);
@@ -393,6 +394,7 @@ gemmarResult_t gemmarCommCreate(gemmarComm_t *comm, ncclComm_t nccl, const gemma
     if (gpu == NULL) {
         return gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
+    gpu->device = -1;
     gpu->api = gemmar_nccl_api(error);
     result = gpu->api != NULL ? create(comm, nccl, config, &gpu, error) : error->result;
     gemmar_gpu_close(gpu, false);

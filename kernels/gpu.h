@@ -46,7 +46,7 @@ struct gemmar_gpu_order {
 
 struct gemmar_gpu {
     const struct gemmar_nccl_api *api;
-    int device;
+    int device; /* -1: not known yet */
     uint32_t sms;
     uint32_t most_ctas;                      /* of the kernel that can be resident at once */
     ncclComm_t parent;                       /* the caller's; not used after creation on one node */
