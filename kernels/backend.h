@@ -40,7 +40,7 @@ struct gemmar_backend {
 
     /* Wait, at most the timeout, until the calls made so far have ended. */
     gemmarResult_t (*settle)(struct gemmarComm *comm, struct gemmar_error *error);
-    /* A number that is equal on ranks that made the same calls. */
+    /* A number that is equal on ranks that made the same calls outside capture. */
     uint64_t (*history)(struct gemmarComm *comm);
     /* Epoch of the next call, after `settle`. */
     uint64_t (*epoch)(struct gemmarComm *comm);

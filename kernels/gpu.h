@@ -63,7 +63,7 @@ struct gemmar_gpu {
     cudaMemPool_t pool;              /* operands that had to be packed */
 
     struct gemmar_gpu_order order;
-    uint64_t calls; /* enqueued or captured */
+    uint64_t calls; /* outside capture */
     const void *seen[GEMMAR_GPU_SEEN];
     cudaStream_t seen_stream; /* the last one whose device was asked for; NULL: none */
     struct gemmar_registration *registrations;

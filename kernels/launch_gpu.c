@@ -229,7 +229,7 @@ gemmarResult_t gemmar_gpu_run(struct gemmarComm *comm, const struct gemmar_plan 
         rc = start(comm, plan, operands, stream);
     }
     if (rc == cudaSuccess) {
-        gpu->calls++;
+        gpu->calls += capture == 0; /* a capture may be given up or made again on one rank */
         rc = order_after(&gpu->order, stream, capture);
     }
     gemmar_gpu_leave(gpu->device, before);
