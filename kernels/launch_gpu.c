@@ -4,6 +4,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/fused_sm90.h"
+#include "kernels/strides.h"
 #include "transport/wait.h"
 
 #define LAST_SPECIAL_STREAM ((uintptr_t)2) /* NULL, cudaStreamLegacy, cudaStreamPerThread */
@@ -114,6 +115,9 @@ gemmarResult_t gemmar_gpu_check(struct gemmarComm *comm, const gemmarFusedArgs_t
             error, gemmarInvalidArgument, "M %lld N %lld K %lld: GPUs take at most %d each",
             (long long)args->M, (long long)args->N, (long long)args->K, INT32_MAX);
     }
+    if (gemmar_strides_check(args, error) != gemmarSuccess) {
+        return error->result;
+    }
     before = gemmar_gpu_enter(gpu->device);
     result = check_stream(gpu, stream, error);
     for (size_t i = 0; result == gemmarSuccess && i < sizeof(operands) / sizeof(operands[0]); i++) {
@@ -192,8 +196,10 @@ static cudaError_t start(struct gemmarComm *comm, const struct gemmar_plan *plan
     struct gemmar_operands o = *operands;
     struct gemmar_gpu_packed packed = {NULL, NULL};
     struct gemmar_call call;
-    cudaError_t rc = gemmar_gpu_pack(comm->gpu, &plan->map, &o, &packed, stream), freed;
+    cudaError_t rc, freed;
 
+    gemmar_strides_of_one_row(&o, plan->map.m, plan->map.n, plan->map.element_bytes);
+    rc = gemmar_gpu_pack(comm->gpu, &plan->map, &o, &packed, stream);
     if (rc == cudaSuccess) {
         fill_call(comm, plan, &o, targets, &call);
         rc = gemmar_sm90_launch(&call, targets, stream);

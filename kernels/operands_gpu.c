@@ -3,12 +3,7 @@
 // them as they lie. TMA takes rows and bases that are multiples of 16 bytes.
 #include "kernels/gpu.h"
 
-#define UNIT 16 /* bytes */
-
-static bool is_aligned(const void *base, int64_t ld, uint32_t element_bytes)
-{
-    return (uintptr_t)base % UNIT == 0 && (uint64_t)ld * element_bytes % UNIT == 0;
-}
+#include "kernels/strides.h"
 
 /* Registered and aligned, or my own C when there is nobody else. */
 static bool in_place(const struct gemmarComm *comm, const struct gemmar_tile_map *map,
@@ -18,7 +13,7 @@ static bool in_place(const struct gemmarComm *comm, const struct gemmar_tile_map
     uint64_t bytes = (uint64_t)((map->m - 1) * o->ldc + map->n) * map->element_bytes, offset;
     const struct gemmar_registration *r;
 
-    if (!is_aligned(o->c, o->ldc, map->element_bytes)) {
+    if (!gemmar_strides_aligned(o->c, o->ldc, map->element_bytes)) {
         return false;
     }
     if (comm->place.locals == 1) {
@@ -53,7 +48,7 @@ enum gemmar_copies gemmar_gpu_targets(const struct gemmarComm *comm,
         out_targets[g] =
             (struct gemmar_target){w->bases[g] + w->layout.out, gemmar_plan_out_ld(map->n)};
     }
-    if (!is_aligned(operands->c, operands->ldc, map->element_bytes)) {
+    if (!gemmar_strides_aligned(operands->c, operands->ldc, map->element_bytes)) {
         return GEMMAR_COPIES_ALL;
     }
     out_targets[comm->place.local] = (struct gemmar_target){operands->c, operands->ldc};
@@ -64,11 +59,11 @@ static cudaError_t pack(const struct gemmar_gpu *gpu, uint32_t element_bytes, in
                         int64_t cols, const void **base, int64_t *ld, void **out,
                         cudaStream_t stream)
 {
-    int64_t packed_ld = gemmar_align_up(cols, UNIT / element_bytes);
+    int64_t packed_ld = gemmar_align_up(cols, GEMMAR_STRIDES_UNIT / element_bytes);
     size_t pitch = (size_t)packed_ld * element_bytes;
     cudaError_t rc;
 
-    if (rows == 0 || cols == 0 || is_aligned(*base, *ld, element_bytes)) {
+    if (rows == 0 || cols == 0 || gemmar_strides_aligned(*base, *ld, element_bytes)) {
         return cudaSuccess;
     }
     rc = cudaMallocFromPoolAsync(out, pitch * (size_t)rows, gpu->pool, stream);
@@ -76,9 +71,14 @@ static cudaError_t pack(const struct gemmar_gpu *gpu, uint32_t element_bytes, in
         *out = NULL;
         return rc;
     }
-    rc = cudaMemcpy2DAsync(*out, pitch, *base, (size_t)*ld * element_bytes,
-                           (size_t)cols * element_bytes, (size_t)rows, cudaMemcpyDeviceToDevice,
-                           stream);
+    if (rows == 1) { /* of any length: a pitch has a limit */
+        rc = cudaMemcpyAsync(*out, *base, (size_t)cols * element_bytes, cudaMemcpyDeviceToDevice,
+                             stream);
+    } else {
+        rc = cudaMemcpy2DAsync(*out, pitch, *base, (size_t)*ld * element_bytes,
+                               (size_t)cols * element_bytes, (size_t)rows, cudaMemcpyDeviceToDevice,
+                               stream);
+    }
     *base = *out;
     *ld = packed_ld;
     return rc;
