@@ -21,7 +21,7 @@
 #include "transport/wait.h"
 
 #define LONG_NS UINT64_C(20000000000)
-#define CALL_NS 500000000u /* a call that waits for the network takes longer */
+#define CALL_NS 4000000000u /* a call that waits for the network takes longer */
 #define SKIPPED 77
 
 static struct gemmar_socket_address loopback(int family)
@@ -331,7 +331,7 @@ START_TEST(silence_ends_at_the_deadline)
     begin = gemmar_now_ns();
     gemmar_socket_connect_init(&c, &peer, begin + 200000000u);
     ck_assert_int_eq(connect_all(&c, &fd), -ETIMEDOUT);
-    ck_assert_uint_lt(gemmar_now_ns() - begin, 2000000000u);
+    ck_assert_uint_lt(gemmar_now_ns() - begin, 20 * 200000000u);
     ck_assert_int_eq(c.last_error, 0);
     ck_assert_uint_eq(c.attempts, 1);
     for (int i = 0; i < 4; i++) {
