@@ -118,6 +118,40 @@ static void drop_line(void *user, int level, const char *text)
     }
 }
 
+/* Shared memory with this process number in its name. */
+static int segments_of(uint64_t pid, bool drop)
+{
+    DIR *dir = opendir("/dev/shm");
+    struct dirent *e;
+    int count = 0;
+
+    while (dir != NULL && (e = readdir(dir)) != NULL) {
+        if (strncmp(e->d_name, "gemmar-", 7) != 0 || (uint64_t)atoi(e->d_name + 7) != pid) {
+            continue;
+        }
+        count++;
+        if (drop) {
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return count;
+}
+
+static int left_segments(void)
+{
+    int count = 0;
+
+    for (int r = 0; r < RANKS_MAX; r++) {
+        uint64_t pid = meeting->report[r].number[RANKS_NUMBERS - 1];
+
+        count += pid != 0 ? segments_of(pid, false) : 0;
+    }
+    return count;
+}
+
 static void child(const struct run *run, int index)
 {
     static char node[16];
@@ -133,6 +167,7 @@ static void child(const struct run *run, int index)
     };
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)segments_of((uint64_t)getpid(), true); /* of one that was killed and had our number */
     (void)snprintf(node, sizeof(node), "node%d", index / run->per_node);
     (void)setenv("SOFTHCA_NODE", node, 1);
     context = (struct context){.meeting = meeting, .rank = index, .ranks = rank.ranks};
@@ -148,25 +183,6 @@ static void child(const struct run *run, int index)
     rank.config.logUser = &rank.rank;
     run->body(&rank);
     exit(0); /* not _exit: the leak checker looks at the end */
-}
-
-static int left_segments(void)
-{
-    DIR *dir = opendir("/dev/shm");
-    struct dirent *e;
-    int count = 0;
-
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
-        for (int r = 0; strncmp(e->d_name, "gemmar-", 7) == 0 && r < RANKS_MAX; r++) {
-            uint64_t pid = meeting->report[r].number[RANKS_NUMBERS - 1];
-
-            count += pid != 0 && (uint64_t)atoi(e->d_name + 7) == pid;
-        }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-    return count;
 }
 
 static bool disturb(const struct run *run, const pid_t *pids)

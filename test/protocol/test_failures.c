@@ -12,6 +12,7 @@
 #include "transport/order.h"
 
 #define TIMEOUT_MS 3000
+#define LONG_MS    60000 /* no case waits for it */
 #define CALLS_MAX  20000
 
 /* No rank may need longer than this to give up: the timeout, and a machine that is busy. */
@@ -48,16 +49,17 @@ static void check_broken(struct rank *rank, gemmarComm_t comm)
     }
 }
 
-/* Calls without end until one fails. */
+/* Calls without end until one fails. The argument is a timeout of its own. */
 static void work(struct rank *rank)
 {
+    const uint32_t *timeout_ms = rank->argument;
     struct problem p = {64, 600, 32, gemmarBfloat16, rank->ranks, 3};
     struct operands o = problem_make(&p, rank->rank);
     gemmarResult_t result = gemmarSuccess;
     uint64_t began = 0;
     gemmarComm_t comm;
 
-    rank->config.timeoutMs = TIMEOUT_MS;
+    rank->config.timeoutMs = timeout_ms != NULL ? *timeout_ms : TIMEOUT_MS;
     comm = ranks_create(rank);
     for (int i = 0; result == gemmarSuccess && i < CALLS_MAX; i++) {
         began = ranks_ms();
@@ -131,13 +133,20 @@ END_TEST
 
 START_TEST(killed_local_peer)
 {
-    const struct report *reports = disturbed(1, 3, 1, SIGKILL, NULL);
+    static const uint32_t timeout_ms = LONG_MS;
+    struct run run = {.nodes = 1,
+                      .per_node = 3,
+                      .body = work,
+                      .argument = &timeout_ms,
+                      .signal = SIGKILL,
+                      .signal_rank = 1};
+    const struct report *reports = ranks_run(&run);
 
     for (int r = 0; r < 3; r += 2) {
         ck_assert_int_eq(reports[r].result, gemmarRemoteError);
         ck_assert_msg(strstr(reports[r].text, "rank 1") != NULL, "%s", reports[r].text);
         ck_assert_msg(strstr(reports[r].text, "stage") != NULL, "%s", reports[r].text);
-        ck_assert_msg(reports[r].ms < TIMEOUT_MS, "death was not noticed, only the timeout: %s",
+        ck_assert_msg(reports[r].ms < GIVE_UP_MS, "death was not noticed, only the timeout: %s",
                       reports[r].text);
     }
 }
