@@ -315,12 +315,15 @@ void case_bent_handle(struct world *w)
 {
     char bent[NET_HANDLE_BYTES], *handle = guard_alloc(NET_HANDLE_BYTES);
     struct held before;
-    struct pair p = {0};
-    int connected = 0, tried = 0;
+    void *listener;
+    int connected = 0, tried = 0, good = 0;
     (void)setenv("GEMMAR_SETUP_TIMEOUT", "0.2", 1);
     world_open(w);
-    must(net_listen(&w->net, w->ctx, w->o->dev, handle, &p.listener), "listen");
-    connect_and_use(w, &p, handle);
+    must(net_listen(&w->net, w->ctx, w->o->dev, handle, &listener), "listen");
+    for (int i = 0; i < 5 && !good; i++) { // a busy machine may need longer once
+        good = connect_bent(w, listener, handle);
+    }
+    CHECK(good, "the handle as it was leads nowhere");
     held_take(&before);
     for (unsigned i = 0; i < NET_HANDLE_BYTES; i++) {
         if (handle[i] == 0) {
@@ -328,7 +331,7 @@ void case_bent_handle(struct world *w)
         }
         memcpy(bent, handle, sizeof bent);
         bent[i] = (char)(bent[i] ^ 1 << i % 8);
-        int through = connect_bent(w, p.listener, bent);
+        int through = connect_bent(w, listener, bent);
         if (through) {
             note("byte %u, %02x, does not matter", i, (unsigned char)handle[i]);
         }
@@ -338,7 +341,7 @@ void case_bent_handle(struct world *w)
     held_check(&before, "after bent handles");
     CHECK(connected * 8 < tried, "%d of %d bent handles connect", connected, tried);
     w->warnings = net_warnings(); // one for each refusal
-    pair_close(w, &p);
+    must(net_close_listen(&w->net, listener), "closeListen");
     guard_free(handle, NET_HANDLE_BYTES);
     world_close(w);
 }

@@ -120,7 +120,9 @@ static void announce_and_wait(struct world *w)
     for (unsigned i = 0; i < PENDING; i++) {
         must(net_irecv(&w->net, p.recv, 1, &data, &room, &tag, &mh, &request), "irecv");
     }
-    nap_ms(100); // they are told to the sender
+    do {
+        nap_ms(100);
+    } while (probe_open_sends()); // the sender has been told
     __atomic_store_n(&w->shared->word, ANNOUNCED, __ATOMIC_RELEASE);
     for (;;) {
         nap_ms(1000);

@@ -162,18 +162,30 @@ static void take_any(void *user, const struct ibv_qp *qp, const struct ibv_qp_at
     }
 }
 
-uint64_t probe_empty_entries(void)
+// Of all live queue pairs together; zeros without softhca.
+static struct softhca_qp_info total(void)
 {
     int (*query)(struct ibv_qp *, struct softhca_qp_info *);
     struct sent s = {0};
-    uint64_t sum = 0;
+    struct softhca_qp_info sum = {0};
     *(void **)&query = softhca_symbol("softhca_query_qp");
     if (query && probe_visit_qps(take_any, &s)) {
         for (unsigned i = 0; i < s.count; i++) {
             struct softhca_qp_info info;
             (void)query((struct ibv_qp *)(uintptr_t)s.qps[i], &info); // cannot fail
-            sum += info.empty_sges;
+            sum.empty_sges += info.empty_sges;
+            sum.sent_wrs += info.sent_wrs;
         }
     }
     return sum;
+}
+
+uint64_t probe_open_sends(void)
+{
+    return total().sent_wrs;
+}
+
+uint64_t probe_empty_entries(void)
+{
+    return total().empty_sges;
 }

@@ -21,6 +21,8 @@ int probe_visit_qps(void (*visit)(void *user, const struct ibv_qp *qp,
 int probe_visit_mrs(softhca_visit_mr *visit, void *user);
 // Events that softhca's fault rules have hit in this process; 0 without softhca.
 unsigned probe_faults(void);
+// Sends that were posted on the live queue pairs and are not over; 0 without softhca.
+uint64_t probe_open_sends(void);
 // Scatter entries of length 0 that were posted on the live queue pairs; 0 without softhca.
 uint64_t probe_empty_entries(void);
 // Bytes that the queue pairs of a device have sent so far, repeats included. Without softhca:
