@@ -25,7 +25,6 @@
 
 #define GEMMAR_SM90_THREADS 384
 #define GEMMAR_TURN_NS      100 /* between two looks whether it is my turn */
-#define GEMMAR_COPY_AHEAD   4   /* 16-byte words of a lane on their way from `out` to C */
 #define GEMMAR_ITEMS        16  /* of the list that the lister is ahead at most */
 
 /* One tile of this CTA. */
@@ -531,36 +530,6 @@ static __device__ __forceinline__ void gemmar_wait_published(const gemmar_call &
 
 /* ---- all warps, when their role has ended --------------------------------------------------- */
 
-/* rows x cols <= BN elements of C from `out`, by one warp. A row's loads are all on their way
- * before the first is stored. */
-template <int BN>
-static __device__ __forceinline__ void gemmar_copy_elements(const gemmar_call &call, int64_t row,
-                                                            int64_t col, int rows, int cols,
-                                                            uint32_t lane)
-{
-    const uint16_t *from = (const uint16_t *)call.locals[call.place.local].out;
-    uint16_t *to = (uint16_t *)call.operands.c;
-
-    from += row * call.out_ld + col + lane;
-    to += row * call.operands.ldc + col + lane;
-    for (int r = 0; r < rows; r++, from += call.out_ld, to += call.operands.ldc) {
-        uint16_t v[BN / 32];
-
-#pragma unroll
-        for (int j = 0; j < BN / 32; j++) {
-            if ((int)lane + j * 32 < cols) {
-                v[j] = from[j * 32];
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < BN / 32; j++) {
-            if ((int)lane + j * 32 < cols) {
-                to[j * 32] = v[j];
-            }
-        }
-    }
-}
-
 /* Elements [row, row + 64) x [col, col + BN) of C from `out`, by one warp. */
 template <int BN>
 static __device__ __forceinline__ void gemmar_copy_part(const gemmar_call &call, int64_t row,
@@ -571,34 +540,19 @@ static __device__ __forceinline__ void gemmar_copy_part(const gemmar_call &call,
     uint16_t *to = (uint16_t *)o.c;
     int64_t rows = gemmar_min64(64, call.map.m - row), cols = gemmar_min64(BN, call.map.n - col);
 
-    if (call.copies == GEMMAR_COPIES_ALL) {
-        gemmar_copy_elements<BN>(call, row, col, (int)rows, (int)cols, lane);
+    if (call.copies == GEMMAR_COPIES_FOREIGN && cols == BN) { /* 16 bytes a lane */
+#pragma unroll 4
+        for (int32_t i = (int32_t)lane; i < (int32_t)rows * (BN / 8); i += 32) {
+            int64_t r = row + i / (BN / 8), c = col + i % (BN / 8) * 8;
+
+            *(uint4 *)(to + r * o.ldc + c) = *(const uint4 *)(from + r * call.out_ld + c);
+        }
         return;
     }
-    constexpr int STEP = 32 / (BN / 8); /* rows of a warp at a time, 16 bytes a lane */
-    int64_t first = row + lane / (BN / 8), column = col + lane % (BN / 8) * 8;
-    int left = column + 8 <= call.map.n ? (int)(row + rows - first) : 0;
-
-    from += first * call.out_ld + column;
-    to += first * o.ldc + column;
-    for (; left > 0; left -= GEMMAR_COPY_AHEAD * STEP) {
-        uint4 v[GEMMAR_COPY_AHEAD];
-
-#pragma unroll
-        for (int j = 0; j < GEMMAR_COPY_AHEAD; j++, from += STEP * call.out_ld) {
-            if (left > j * STEP) {
-                v[j] = *(const uint4 *)from;
-            }
+    for (int64_t r = row; r < row + rows; r++) {
+        for (int64_t c = col + lane; c < col + cols; c += 32) {
+            to[r * o.ldc + c] = from[r * call.out_ld + c];
         }
-#pragma unroll
-        for (int j = 0; j < GEMMAR_COPY_AHEAD; j++, to += STEP * o.ldc) {
-            if (left > j * STEP) {
-                *(uint4 *)to = v[j];
-            }
-        }
-    }
-    if (cols < BN && cols > 0) { /* the last N % 8 columns */
-        gemmar_copy_elements<BN>(call, row, col + cols / 8 * 8, (int)rows, (int)(cols % 8), lane);
     }
 }
 
