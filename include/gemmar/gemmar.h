@@ -302,7 +302,8 @@ typedef struct {
     void *C;
     const void *bias; /* [N], added once to every row; NULL: none. Equal on all ranks */
     int64_t M, N, K;
-    int64_t lda, ldb, ldc; /* elements from row to row; 0: dense */
+    int64_t lda, ldb, ldc; /* elements from row to row; 0: dense. GPU: at most 2^39 - 8, and 2^30 -
+                              8 for an A or B whose base or rows are not multiples of 16 bytes */
     gemmarDataType_t datatype;
     int transB;  /* 1: B is [N,K] row-major, the usual layout of weights */
     float alpha; /* zero is zero: say 1 for the plain product */
