@@ -46,7 +46,7 @@ END_TEST
 
 START_TEST(a_list_has_every_chunk_once)
 {
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 100; round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order();
         uint32_t local = pick(0, map.locals - 1);
@@ -139,7 +139,7 @@ static bool push_ends(const struct gemmar_tile_map *map, const struct gemmar_vis
 
 START_TEST(push_ends_whatever_the_number_of_clusters)
 {
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 100; round++) {
         struct gemmar_tile_map map = random_map();
         uint32_t clusters[MAX_LOCALS];
 
