@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that never call, abort or die: every rank gets an error in time, and its GPU goes on.
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test/kernel/checkcomm.h"
+
+void test_never_calls(struct rank *r)
+{
+    struct problem p = {.s = {200, 300, 4}, .bf16 = true};
+    gemmarResult_t state = gemmarInProgress;
+    double began;
+
+    create(r, 500, 0);
+    open_problem(r, &p);
+    barrier(r);
+    began = now_us();
+    if (r->rank == 0) {
+        expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, "call");
+        cuda(r, cudaStreamSynchronize(r->stream), "the kernel leaves");
+        check(r, now_us() - began < 5e6, "it took %.1f s", (now_us() - began) * 1e-6);
+        expect(r, gemmarCommGetAsyncError(r->comm, &state), gemmarSuccess, NULL, "async error");
+        expect(r, state, gemmarRemoteError, "rank 1", "async error");
+        printf("never calls: %s\n", gemmarGetLastError(r->comm));
+        expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarRemoteError, "rank 1", "next call");
+    }
+    barrier(r);
+    if (r->rank != 0) {
+        expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarRemoteError, "rank 0",
+               "call after the others left");
+        printf("never calls, rank %d: %s\n", r->rank, gemmarGetLastError(r->comm));
+    }
+    close_problem(r, &p);
+    destroy(r);
+    cuda(r, cudaDeviceSynchronize(), "the GPU goes on");
+    barrier(r);
+    create(r, 20000, 0);
+    one_call(r, shapes[3], "new communicator");
+    destroy(r);
+}
+
+static void *abort_later(void *argument)
+{
+    struct timespec t = {.tv_nsec = 200000000};
+
+    (void)nanosleep(&t, NULL);
+    (void)gemmarCommAbort(argument);
+    return NULL;
+}
+
+void test_abort(struct rank *r)
+{
+    struct problem p = {.s = {200, 300, 4}, .bf16 = true};
+    gemmarResult_t state = gemmarInProgress;
+    pthread_t thread;
+    double began;
+
+    create(r, 60000, 0);
+    open_problem(r, &p);
+    barrier(r);
+    began = now_us();
+    if (r->rank == 0) {
+        (void)pthread_create(&thread, NULL, abort_later, r->comm);
+        expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, "call");
+        cuda(r, cudaStreamSynchronize(r->stream), "the kernel leaves");
+        check(r, now_us() - began < 3e6, "it took %.1f s", (now_us() - began) * 1e-6);
+        (void)pthread_join(thread, NULL);
+        expect(r, gemmarCommGetAsyncError(r->comm, &state), gemmarSuccess, NULL, "async error");
+        expect(r, state, gemmarInvalidUsage, "gemmarCommAbort", "async error");
+    }
+    barrier(r);
+    if (r->rank != 0) {
+        expect(r, gemmarCommGetAsyncError(r->comm, &state), gemmarSuccess, NULL, "async error");
+        expect(r, state, gemmarRemoteError, "gemmarCommAbort", "async error of a peer");
+    }
+    expect(r, call_on(r, &p, 1, 0, false, r->stream), state, NULL, "next call");
+    close_problem(r, &p);
+    destroy(r);
+    barrier(r);
+    create(r, 20000, 0);
+    one_call(r, shapes[3], "new communicator");
+    destroy(r);
+}
+
+void peer_dies(struct rank *r)
+{
+    struct problem p = {.s = {200, 300, 4}, .bf16 = true};
+    gemmarResult_t state = gemmarSuccess;
+    double began;
+
+    r->test = "peer_dies";
+    create(r, 60000, 0);
+    open_problem(r, &p);
+    if (r->rank == r->all->ranks - 1) {
+        _exit(0);
+    }
+    expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, "call");
+    began = now_us();
+    while (state == gemmarSuccess && now_us() - began < 10e6) {
+        (void)usleep(1000);
+        expect(r, gemmarCommGetAsyncError(r->comm, &state), gemmarSuccess, NULL, "async error");
+    }
+    expect(r, state, gemmarRemoteError, "is gone", "async error");
+    cuda(r, cudaStreamSynchronize(r->stream), "the kernel leaves");
+    printf("peer dies: %.3f s: %s\n", (now_us() - began) * 1e-6, gemmarGetLastError(r->comm));
+    expect(r, gemmarCommDestroy(r->comm), gemmarSuccess, NULL, "destroy");
+    r->comm = NULL;
+    cuda(r, cudaDeviceSynchronize(), "the GPU goes on");
+}
