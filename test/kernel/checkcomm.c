@@ -2,8 +2,8 @@
 // checkcomm: communicators of GPUs through the public functions, one rank per GPU, for a machine
 // with at least two.
 //
-// Ranks are threads of one process, or with --processes a process each. NCCL is loaded as
-// Python does it, outside the global scope.
+// Ranks are threads of one process, or with --processes a process each. NCCL is loaded as Python
+// does it, outside the global scope. Ends with 0 when all is right, 77 without enough GPUs.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
@@ -161,6 +161,21 @@ static void run_processes(struct shared *all)
     }
 }
 
+/* How many GPUs there are, asked in a process of its own: none of the ranks' may touch CUDA before
+ * it is forked. */
+static int count_gpus(void)
+{
+    pid_t child = fork();
+    int status = 0, gpus = 0;
+
+    if (child == 0) {
+        _exit(cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+               ? WEXITSTATUS(status)
+               : 0;
+}
+
 int main(int argc, char **argv)
 {
     struct shared *all =
@@ -188,6 +203,10 @@ int main(int argc, char **argv)
     if (all->ranks < 2 || all->ranks > MAX_RANKS) {
         fprintf(stderr, "checkcomm: 2 to %d ranks\n", MAX_RANKS);
         return 2;
+    }
+    if (count_gpus() < all->ranks) {
+        printf("checkcomm: skipped: %d ranks need a GPU each\n", all->ranks);
+        return 77;
     }
     (void)signal(SIGTERM, say_steps);
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
