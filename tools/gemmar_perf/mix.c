@@ -11,68 +11,41 @@
 #include "tools/gemmar_perf/library_log.h"
 #include "tools/gemmar_perf/say.h"
 
-#define BURST       12u
-#define BURST_BYTES (UINT64_C(256) << 20)
 #define EMPTY_EVERY 7u
 #define WRONG_EVERY 11u
 
-struct mix {
-    struct gemmar_perf_session *s;
-    struct gemmar_perf_inputs in[BURST];
-    struct gemmar_perf_buffers buffers[BURST];
-    uint32_t count; /* in the burst */
-    uint64_t *sums; /* [calls] checksum of each result */
-    struct gemmar_perf_verdict verdict;
-    uint32_t empty, refused;
-};
-
-static uint64_t draw(const struct mix *m, uint32_t call, uint32_t what)
+static uint64_t draw(const struct gemmar_perf_mixed *m, uint32_t call, uint32_t what)
 {
     return gemmar_perf_mix(gemmar_perf_mix(m->s->o->seed, 1000 + what), call);
 }
 
-static double bytes_of(const struct gemmar_perf_shape *shape, gemmarDataType_t dtype)
-{
-    return ((double)shape->m * (double)shape->k + (double)shape->k * (double)shape->n +
-            (double)shape->m * (double)shape->n) *
-           (double)gemmar_perf_dtype_bytes(dtype);
-}
-
 /* Make the operands of as many calls as fit, at least one. */
-static int prepare(struct mix *m, uint32_t first)
+static int prepare(struct gemmar_perf_mixed *m, const struct gemmar_perf_mixed_device *device,
+                   uint32_t first)
 {
     const struct gemmar_perf_options *o = m->s->o;
-    double bytes = 0;
 
-    m->count = 0;
-    while (m->count < BURST && first + m->count < o->mix) {
+    for (m->count = 0; m->count < GEMMAR_PERF_BURST && first + m->count < o->mix; m->count++) {
         uint32_t call = first + m->count, i = m->count;
         const struct gemmar_perf_shape *shape =
             &o->shapes.shape[draw(m, call, 0) % o->shapes.count];
         enum gemmar_perf_kind kind = call % 8 == 7 ? GEMMAR_PERF_NORMAL : GEMMAR_PERF_EXACT;
+        int status;
 
-        bytes += bytes_of(shape, o->dtype);
-        if (i > 0 && bytes > (double)BURST_BYTES) {
-            break;
-        }
         m->in[i] = gemmar_perf_session_inputs(m->s, shape, kind, call);
-        if (gemmar_perf_buffers_init(&m->buffers[i], &m->in[i]) != 0) {
-            return 1;
+        status = device->prepare(m, i, shape);
+        if (status != 0) {
+            return status == GEMMAR_PERF_FULL ? 0 : status;
         }
-        m->count++;
-        if (gemmar_perf_fill(m->s, &m->in[i], &m->buffers[i]) != 0) {
-            return 1;
-        }
-        gemmar_perf_buffers_poison(&m->buffers[i]);
     }
     return 0;
 }
 
 /* A call with no output: nothing to do, and nothing may happen. */
-static int empty_call(struct mix *m, uint32_t call, uint32_t i)
+static int empty_call(struct gemmar_perf_mixed *m, const struct gemmar_perf_mixed_device *device,
+                      uint32_t call, uint32_t i)
 {
     struct gemmar_perf_inputs in = m->in[i];
-    double us;
 
     if (draw(m, call, 1) & 1) {
         in.m = 0;
@@ -80,27 +53,29 @@ static int empty_call(struct mix *m, uint32_t call, uint32_t i)
         in.n = 0;
     }
     m->empty++;
-    return gemmar_perf_call(m->s, &in, &m->buffers[i], &us) != gemmarSuccess;
+    return device->call(m, &in, i);
 }
 
 /* A call whose arguments are wrong on this rank only, or on all. */
-static int refused_call(struct mix *m, uint32_t call, uint32_t i)
+static int refused_call(struct gemmar_perf_mixed *m, const struct gemmar_perf_mixed_device *device,
+                        uint32_t call, uint32_t i)
 {
     const struct gemmar_perf_inputs *in = &m->in[i];
-    const struct gemmar_perf_buffers *b = &m->buffers[i];
+    const struct gemmar_perf_operands *b = &m->operands[i];
     unsigned mark = gemmar_perf_library_log_mark();
     gemmarResult_t result;
 
     switch (draw(m, call, 2) % 3) {
     case 0:
-        result = gemmar_fused(b->a, b->b, b->c, -1, in->n, in->k, in->dtype, m->s->comm, NULL);
+        result =
+            gemmar_fused(b->a, b->b, b->c, -1, in->n, in->k, in->dtype, m->s->comm, device->stream);
         break;
     case 1:
         result = gemmar_fused(b->a, b->b, b->c, in->m, in->n, in->k, (gemmarDataType_t)99,
-                              m->s->comm, NULL);
+                              m->s->comm, device->stream);
         break;
     default:
-        result = gemmar_fused(NULL, NULL, NULL, 16, 16, 16, in->dtype, m->s->comm, NULL);
+        result = gemmar_fused(NULL, NULL, NULL, 16, 16, 16, in->dtype, m->s->comm, device->stream);
         break;
     }
     m->refused++;
@@ -113,35 +88,37 @@ static int refused_call(struct mix *m, uint32_t call, uint32_t i)
     return 0;
 }
 
-static int run_burst(struct mix *m, uint32_t first)
+static int run_burst(struct gemmar_perf_mixed *m, const struct gemmar_perf_mixed_device *device,
+                     uint32_t first)
 {
-    double us;
-
+    if (device->replay != NULL) {
+        return device->replay(m);
+    }
     for (uint32_t i = 0; i < m->count; i++) {
         uint32_t call = first + i;
 
-        if (call % EMPTY_EVERY == EMPTY_EVERY - 1 && empty_call(m, call, i) != 0) {
+        if (call % EMPTY_EVERY == EMPTY_EVERY - 1 && empty_call(m, device, call, i) != 0) {
             return 1;
         }
         /* odd ranks only, every other time: a refusal is nobody else's business */
         if (call % WRONG_EVERY == WRONG_EVERY - 1 && (call & 1 || m->s->rank & 1) &&
-            refused_call(m, call, i) != 0) {
+            refused_call(m, device, call, i) != 0) {
             return 1;
         }
-        if (gemmar_perf_call(m->s, &m->in[i], &m->buffers[i], &us) != gemmarSuccess) {
+        if (device->call(m, &m->in[i], i) != 0) {
             return 1;
         }
     }
     return 0;
 }
 
-static int look_at_burst(struct mix *m, uint32_t first)
+static int look_at_burst(struct gemmar_perf_mixed *m, const struct gemmar_perf_mixed_device *device,
+                         uint32_t first)
 {
     for (uint32_t i = 0; i < m->count; i++) {
-        if (gemmar_perf_verify(m->s, &m->in[i], &m->buffers[i], false, &m->verdict) != 0) {
+        if (device->verify(m, i, &m->sums[first + i]) != 0) {
             return 1;
         }
-        m->sums[first + i] = gemmar_perf_checksum(1, m->buffers[i].c, m->buffers[i].c_bytes);
         m->s->checksum = gemmar_perf_mix(m->s->checksum, m->sums[first + i]);
         m->s->results++;
     }
@@ -149,7 +126,7 @@ static int look_at_burst(struct mix *m, uint32_t first)
 }
 
 /* All ranks' checksums of all calls, and their wrong elements. */
-static int join(struct mix *m)
+static int join(struct gemmar_perf_mixed *m)
 {
     struct gemmar_perf_session *s = m->s;
     uint32_t calls = s->o->mix, words = calls + 2;
@@ -179,38 +156,40 @@ static int join(struct mix *m)
     return status;
 }
 
-int gemmar_perf_mixed_calls(struct gemmar_perf_session *s)
+static void tell(const struct gemmar_perf_mixed *m, const struct gemmar_perf_mixed_device *device)
 {
-    struct mix *m = calloc(1, sizeof(*m));
-    int status = m == NULL;
+    const struct gemmar_perf_session *s = m->s;
 
-    if (status == 0) {
-        m->s = s;
-        m->sums = calloc(s->o->mix, sizeof(*m->sums));
-        status = m->sums == NULL;
+    gemmar_perf_library_log_flush();
+    if (s->rank == 0) {
+        (void)printf("# %u calls of %zu shapes, %s, %u empty and %u refused calls between them: "
+                     "%llu wrong elements\n",
+                     s->o->mix, s->o->shapes.count, device->how, m->empty, m->refused,
+                     (unsigned long long)s->wrong);
     }
+}
+
+int gemmar_perf_mixed_run(struct gemmar_perf_mixed *m, struct gemmar_perf_session *s,
+                          const struct gemmar_perf_mixed_device *device)
+{
+    int status;
+
+    m->s = s;
+    m->sums = calloc(s->o->mix, sizeof(*m->sums));
+    status = m->sums == NULL;
     for (uint32_t first = 0; status == 0 && first < s->o->mix; first += m->count) {
-        status = prepare(m, first);
-        status = status == 0 ? run_burst(m, first) : status;
-        status = status == 0 ? look_at_burst(m, first) : status;
-        for (uint32_t i = 0; i < m->count; i++) {
-            gemmar_perf_buffers_release(&m->buffers[i]);
+        status = prepare(m, device, first) || run_burst(m, device, first) ||
+                 look_at_burst(m, device, first);
+        if (device->release != NULL) {
+            device->release(m);
         }
         gemmar_perf_progress("call %u of %u", first + m->count, s->o->mix);
     }
-    status = status == 0 ? join(m) : status;
+    status = status || join(m);
     if (status == 0) {
-        gemmar_perf_library_log_flush();
-        if (s->rank == 0) {
-            (void)printf("# %u calls of %zu shapes, %u empty and %u refused calls between them: "
-                         "%llu wrong elements\n",
-                         s->o->mix, s->o->shapes.count, m->empty, m->refused,
-                         (unsigned long long)s->wrong);
-        }
+        tell(m, device);
     }
-    if (m != NULL) {
-        free(m->sums);
-    }
-    free(m);
+    free(m->sums);
+    m->sums = NULL;
     return status;
 }

@@ -332,8 +332,9 @@ static void delay(struct gemmar_perf_session *s)
     }
 }
 
-gemmarResult_t gemmar_perf_call(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
-                                const struct gemmar_perf_buffers *b, double *out_us)
+gemmarResult_t gemmar_perf_fused(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                                 const struct gemmar_perf_operands *b, gemmarStream_t stream,
+                                 double *out_us)
 {
     gemmarFusedArgs_t args = {
         .size = sizeof(args),
@@ -347,19 +348,25 @@ gemmarResult_t gemmar_perf_call(struct gemmar_perf_session *s, const struct gemm
         .transB = 1,
         .alpha = 1,
     };
-    gemmarResult_t result;
-    double start;
+    double start = gemmar_perf_seconds();
+    gemmarResult_t result = in->trans_b ? gemmar_fused_ex(&args, s->comm, stream)
+                                        : gemmar_fused(b->a, b->b, b->c, in->m, in->n, in->k,
+                                                       in->dtype, s->comm, stream);
 
-    delay(s);
-    start = gemmar_perf_seconds();
-    result = in->trans_b
-                 ? gemmar_fused_ex(&args, s->comm, NULL)
-                 : gemmar_fused(b->a, b->b, b->c, in->m, in->n, in->k, in->dtype, s->comm, NULL);
     *out_us = (gemmar_perf_seconds() - start) * 1e6;
     if (result != gemmarSuccess) {
         gemmar_perf_say_error(s, "gemmar_fused", result);
     }
     return result;
+}
+
+gemmarResult_t gemmar_perf_call(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                                const struct gemmar_perf_buffers *b, double *out_us)
+{
+    struct gemmar_perf_operands operands = {b->a, b->b, b->c};
+
+    delay(s);
+    return gemmar_perf_fused(s, in, &operands, NULL, out_us);
 }
 
 int gemmar_perf_verify(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,

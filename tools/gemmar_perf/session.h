@@ -69,6 +69,17 @@ void gemmar_perf_buffers_poison(struct gemmar_perf_buffers *b);
 /* Has a byte behind the result changed? */
 bool gemmar_perf_buffers_overrun(const struct gemmar_perf_buffers *b);
 
+/* Operands and result of one call, wherever they lie. */
+struct gemmar_perf_operands {
+    void *a, *b, *c;
+};
+
+/* One call of the operator. Returns the library's code, after a sentence; *out_us: time that the
+ * caller's CPU spent in it. */
+gemmarResult_t gemmar_perf_fused(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,
+                                 const struct gemmar_perf_operands *operands, gemmarStream_t stream,
+                                 double *out_us);
+
 /* One call, after its random delay. Returns the library's code, after a sentence; *out_us is the
  * time of the call without the delay. */
 gemmarResult_t gemmar_perf_call(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,

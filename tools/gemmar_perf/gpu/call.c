@@ -59,31 +59,10 @@ gemmarResult_t gemmar_perf_gpu_call(struct gemmar_perf_session *s,
                                     const struct gemmar_perf_inputs *in,
                                     const struct gemmar_perf_gpu_buffers *b, double *out_us)
 {
-    gemmarFusedArgs_t args = {
-        .size = sizeof(args),
-        .A = b->a,
-        .B = b->b,
-        .C = b->c,
-        .M = in->m,
-        .N = in->n,
-        .K = in->k,
-        .datatype = in->dtype,
-        .transB = 1,
-        .alpha = 1,
-    };
-    cudaStream_t stream = s->gpu->stream;
-    double start = gemmar_perf_seconds();
-    gemmarResult_t result = in->trans_b ? gemmar_fused_ex(&args, s->comm, stream)
-                                        : gemmar_fused(b->a, b->b, b->c, in->m, in->n, in->k,
-                                                       in->dtype, s->comm, stream);
+    struct gemmar_perf_operands operands = {b->a, b->b, b->c};
+    double us;
 
-    if (out_us != NULL) {
-        *out_us = (gemmar_perf_seconds() - start) * 1e6;
-    }
-    if (result != gemmarSuccess) {
-        gemmar_perf_say_error(s, "gemmar_fused", result);
-    }
-    return result;
+    return gemmar_perf_fused(s, in, &operands, s->gpu->stream, out_us != NULL ? out_us : &us);
 }
 
 void gemmar_perf_gpu_doing(struct gemmar_perf_session *s, const struct gemmar_perf_inputs *in,

@@ -1,171 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many calls of mixed shapes on GPUs, each with new inputs, all checked. The calls of a burst
-// follow each other on the stream without a word between the ranks, eager or as one graph; between
-// them come calls without output and calls that must be refused.
+// Calls of mixed shapes on GPUs: those of a burst follow each other on the stream, eager or as one
+// graph.
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/gemmar_perf/gpu/measure.h"
-#include "tools/gemmar_perf/library_log.h"
+#include "tools/gemmar_perf/mix.h"
 #include "tools/gemmar_perf/say.h"
 
-#define BURST       12u
-#define EMPTY_EVERY 7u
-#define WRONG_EVERY 11u
-
 struct mix {
-    struct gemmar_perf_session *s;
-    struct gemmar_perf_inputs in[BURST];
-    struct gemmar_perf_gpu_buffers buffers[BURST];
-    uint32_t count; /* in the burst */
-    uint64_t *sums; /* [calls] checksum of each result */
-    struct gemmar_perf_verdict verdict;
-    uint32_t empty, refused;
+    struct gemmar_perf_mixed calls; /* first: what the callbacks are given */
+    struct gemmar_perf_gpu_buffers buffers[GEMMAR_PERF_BURST];
+    size_t operands, output; /* bytes that the burst has of each */
 };
 
-static uint64_t draw(const struct mix *m, uint32_t call, uint32_t what)
+static int prepare(struct gemmar_perf_mixed *calls, uint32_t i,
+                   const struct gemmar_perf_shape *shape)
 {
-    return gemmar_perf_mix(gemmar_perf_mix(m->s->o->seed, 1000 + what), call);
+    struct mix *m = (struct mix *)calls;
+    struct gemmar_perf_gpu *g = calls->s->gpu;
+    struct gemmar_perf_gpu_buffers *b = &m->buffers[i];
+    size_t operands = gemmar_perf_gpu_operand_bytes(shape);
+    size_t output = gemmar_perf_gpu_output_bytes(shape);
+
+    if (i == 0) {
+        m->operands = m->output = 0;
+    }
+    if (m->operands + operands > g->operands.bytes || m->output + output > g->output.bytes) {
+        return GEMMAR_PERF_FULL;
+    }
+    *b = gemmar_perf_gpu_buffers(g, shape, m->operands, m->output);
+    m->operands += operands;
+    m->output += output;
+    calls->operands[i] = (struct gemmar_perf_operands){b->a, b->b, b->c};
+    gemmar_perf_gpu_doing(calls->s, &calls->in[i], "mixed calls");
+    return gemmar_perf_gpu_operands(calls->s, &calls->in[i], b) != 0 ||
+           gemmar_perf_gpu_poison(calls->s, b) != 0;
 }
 
-/* Make the operands of as many calls as fit, at least one. */
-static int prepare(struct mix *m, uint32_t first)
+static int call(struct gemmar_perf_mixed *calls, const struct gemmar_perf_inputs *in, uint32_t i)
 {
-    const struct gemmar_perf_options *o = m->s->o;
-    struct gemmar_perf_gpu *g = m->s->gpu;
-    size_t operands = 0, output = 0;
+    struct mix *m = (struct mix *)calls;
 
-    for (m->count = 0; m->count < BURST && first + m->count < o->mix; m->count++) {
-        uint32_t call = first + m->count, i = m->count;
-        const struct gemmar_perf_shape *shape =
-            &o->shapes.shape[draw(m, call, 0) % o->shapes.count];
-        enum gemmar_perf_kind kind = call % 8 == 7 ? GEMMAR_PERF_NORMAL : GEMMAR_PERF_EXACT;
-        size_t more = gemmar_perf_gpu_operand_bytes(shape);
-        size_t more_output = gemmar_perf_gpu_output_bytes(shape);
-
-        if (operands + more > g->operands.bytes || output + more_output > g->output.bytes) {
-            break;
-        }
-        m->in[i] = gemmar_perf_session_inputs(m->s, shape, kind, call);
-        m->buffers[i] = gemmar_perf_gpu_buffers(g, shape, operands, output);
-        operands += more;
-        output += more_output;
-        gemmar_perf_gpu_doing(m->s, &m->in[i], "mixed calls");
-        if (gemmar_perf_gpu_operands(m->s, &m->in[i], &m->buffers[i]) != 0 ||
-            gemmar_perf_gpu_poison(m->s, &m->buffers[i]) != 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* A call with no output: nothing to do, and nothing may happen. */
-static int empty_call(struct mix *m, uint32_t call, uint32_t i)
-{
-    struct gemmar_perf_inputs in = m->in[i];
-
-    if (draw(m, call, 1) & 1) {
-        in.m = 0;
-    } else {
-        in.n = 0;
-    }
-    m->empty++;
-    return gemmar_perf_gpu_call(m->s, &in, &m->buffers[i], NULL) != gemmarSuccess;
-}
-
-static int refused_call(struct mix *m, uint32_t call, uint32_t i)
-{
-    const struct gemmar_perf_inputs *in = &m->in[i];
-    const struct gemmar_perf_gpu_buffers *b = &m->buffers[i];
-    gemmarStream_t stream = m->s->gpu->stream;
-    unsigned mark = gemmar_perf_library_log_mark();
-    gemmarResult_t result;
-
-    switch (draw(m, call, 2) % 3) {
-    case 0:
-        result = gemmar_fused(b->a, b->b, b->c, -1, in->n, in->k, in->dtype, m->s->comm, stream);
-        break;
-    case 1:
-        result = gemmar_fused(b->a, b->b, b->c, in->m, in->n, in->k, (gemmarDataType_t)99,
-                              m->s->comm, stream);
-        break;
-    default:
-        result = gemmar_fused(NULL, NULL, NULL, 16, 16, 16, in->dtype, m->s->comm, stream);
-        break;
-    }
-    m->refused++;
-    gemmar_perf_library_log_forget(mark);
-    if (result != gemmarInvalidArgument) {
-        gemmar_perf_say("a call with wrong arguments returned '%s', want '%s'",
-                        gemmarGetErrorString(result), gemmarGetErrorString(gemmarInvalidArgument));
-        return 1;
-    }
-    return 0;
+    return gemmar_perf_gpu_skew(calls->s) != 0 ||
+           gemmar_perf_gpu_call(calls->s, in, &m->buffers[i], NULL) != gemmarSuccess;
 }
 
 /* The calls of a burst, nothing else: what a graph holds. */
 static int enqueue_burst(void *what)
 {
-    struct mix *m = what;
+    struct gemmar_perf_mixed *calls = what;
 
-    for (uint32_t i = 0; i < m->count; i++) {
-        if (gemmar_perf_gpu_skew(m->s) != 0 ||
-            gemmar_perf_gpu_call(m->s, &m->in[i], &m->buffers[i], NULL) != gemmarSuccess) {
+    for (uint32_t i = 0; i < calls->count; i++) {
+        if (call(calls, &calls->in[i], i) != 0) {
             return 1;
         }
     }
     return 0;
 }
 
-static int run_eager(struct mix *m, uint32_t first)
+static int replay(struct gemmar_perf_mixed *calls)
 {
-    for (uint32_t i = 0; i < m->count; i++) {
-        uint32_t call = first + i;
-
-        if (call % EMPTY_EVERY == EMPTY_EVERY - 1 && empty_call(m, call, i) != 0) {
-            return 1;
-        }
-        /* odd ranks only, every other time: a refusal is nobody else's business */
-        if (call % WRONG_EVERY == WRONG_EVERY - 1 && (call & 1 || m->s->rank & 1) &&
-            refused_call(m, call, i) != 0) {
-            return 1;
-        }
-        if (gemmar_perf_gpu_skew(m->s) != 0 ||
-            gemmar_perf_gpu_call(m->s, &m->in[i], &m->buffers[i], NULL) != gemmarSuccess) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int run_burst(struct mix *m, uint32_t first)
-{
+    struct gemmar_perf_session *s = calls->s;
     cudaGraphExec_t graph = NULL;
-    int status;
+    int status = gemmar_perf_capture(s, enqueue_burst, calls, &graph) ||
+                 gemmar_perf_gpu_bad(cudaGraphLaunch(graph, s->gpu->stream), "cannot replay") ||
+                 gemmar_perf_gpu_wait(s);
 
-    if (!m->s->o->graph) {
-        return run_eager(m, first);
-    }
-    status = gemmar_perf_capture(m->s, enqueue_burst, m, &graph) ||
-             gemmar_perf_gpu_bad(cudaGraphLaunch(graph, m->s->gpu->stream), "cannot replay") ||
-             gemmar_perf_gpu_wait(m->s);
     if (graph != NULL) {
         (void)cudaGraphExecDestroy(graph);
     }
     return status;
 }
 
-static int look_at_burst(struct mix *m, uint32_t first)
+static int verify(struct gemmar_perf_mixed *calls, uint32_t i, uint64_t *out_sum)
 {
-    for (uint32_t i = 0; i < m->count; i++) {
-        if (gemmar_perf_gpu_verify(m->s, &m->in[i], &m->buffers[i], &m->verdict,
-                                   &m->sums[first + i]) != 0) {
-            return 1;
-        }
-        m->s->checksum = gemmar_perf_mix(m->s->checksum, m->sums[first + i]);
-        m->s->results++;
-    }
-    return 0;
+    struct mix *m = (struct mix *)calls;
+
+    return gemmar_perf_gpu_verify(calls->s, &calls->in[i], &m->buffers[i], &calls->verdict,
+                                  out_sum);
 }
 
 /* A captured call may not grow the workspace: the largest of every shape first. */
@@ -184,52 +96,13 @@ static int reserve(struct gemmar_perf_session *s)
     return 0;
 }
 
-/* All ranks' checksums of all calls, and their wrong elements. */
-static int join(struct mix *m)
-{
-    struct gemmar_perf_session *s = m->s;
-    uint32_t calls = s->o->mix, words = calls + 2;
-    uint64_t *mine = malloc(words * sizeof(*mine));
-    uint64_t *all = malloc((size_t)words * s->ranks * sizeof(*all));
-    int status = mine == NULL || all == NULL;
-
-    if (status == 0) {
-        memcpy(mine, m->sums, calls * sizeof(*mine));
-        mine[calls] = m->verdict.wrong;
-        mine[calls + 1] = s->failed;
-        status = gemmar_perf_gather(s, mine, all, words * sizeof(*mine));
-    }
-    for (uint32_t r = 0; r < s->ranks && status == 0; r++) {
-        s->wrong += all[r * words + calls];
-        s->failed = s->failed || all[r * words + calls + 1];
-        for (uint32_t c = 0; c < calls; c++) {
-            if (all[r * words + c] != all[c]) {
-                gemmar_perf_say("rank %u holds other bits than rank 0 after call %u", r, c);
-                s->failed = true;
-                break;
-            }
-        }
-    }
-    free(all);
-    free(mine);
-    return status;
-}
-
 /* A line of JSON beside the shapes'. */
-static int report(const struct mix *m)
+static int report(const struct gemmar_perf_mixed *m)
 {
     const struct gemmar_perf_session *s = m->s;
     const struct gemmar_perf_options *o = s->o;
 
-    gemmar_perf_library_log_flush();
-    if (s->rank != 0) {
-        return 0;
-    }
-    (void)printf("# %u calls of %zu shapes, %s, %u empty and %u refused calls between them: %llu "
-                 "wrong elements\n",
-                 o->mix, o->shapes.count, o->graph ? "replayed" : "eager", m->empty, m->refused,
-                 (unsigned long long)s->wrong);
-    if (s->json == NULL) {
+    if (s->rank != 0 || s->json == NULL) {
         return 0;
     }
     (void)fprintf(s->json,
@@ -246,22 +119,16 @@ static int report(const struct mix *m)
 
 int gemmar_perf_gpu_mixed_calls(struct gemmar_perf_session *s)
 {
+    const struct gemmar_perf_mixed_device gpu = {.how = s->o->graph ? "replayed" : "eager",
+                                                 .stream = s->gpu->stream,
+                                                 .prepare = prepare,
+                                                 .call = call,
+                                                 .replay = s->o->graph ? replay : NULL,
+                                                 .verify = verify};
     struct mix *m = calloc(1, sizeof(*m));
-    int status = m == NULL;
+    int status =
+        m == NULL || reserve(s) || gemmar_perf_mixed_run(&m->calls, s, &gpu) || report(&m->calls);
 
-    if (status == 0) {
-        m->s = s;
-        m->sums = calloc(s->o->mix, sizeof(*m->sums));
-        status = m->sums == NULL || reserve(s);
-    }
-    for (uint32_t first = 0; status == 0 && first < s->o->mix; first += m->count) {
-        status = prepare(m, first) || run_burst(m, first) || look_at_burst(m, first);
-        gemmar_perf_progress("call %u of %u", first + m->count, s->o->mix);
-    }
-    status = status || join(m) || report(m);
-    if (m != NULL) {
-        free(m->sums);
-    }
     free(m);
     return status;
 }
