@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Strides of a call's matrices: which the copy engines of a GPU take, and that of a matrix of one
+// row.
 #include "kernels/strides.h"
 
 #include "kernels/tile_map.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The hash by which the kernels of a node's ranks see that they make the same call.
 #include "kernels/told.h"
 
 #include <assert.h>
