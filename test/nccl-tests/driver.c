@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The driver's and NCCL's functions that the programs here call, and how a failed one ends them.
 #include "driver.h"
 
 #include <dlfcn.h>
