@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,9 @@
 /* An exported function that only softhca has. */
 #define SOFTHCA_MARK "softhca_query_qp"
 
-/* PATH relative to the folder of this program, when there is such a file. */
-static bool beside(const char *relative, char *path, size_t bytes)
+#define MBPS_PER_GBS 8e3
+
+bool gemmar_perf_beside(const char *relative, char *path, size_t bytes)
 {
     char self[PATH_MAX], plain[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -48,7 +50,7 @@ int gemmar_perf_device_prepare(const struct gemmar_perf_options *o, uint32_t ran
     (void)rank;
     (void)setenv("GEMMAR_SIGNAL", o->imm ? "imm" : "stamp", o->imm);
     if (getenv("GEMMAR_TRANSPORT") == NULL &&
-        beside("../../plugin/" GEMMAR_TRANSPORT_SONAME, path, sizeof(path))) {
+        gemmar_perf_beside("../../plugin/" GEMMAR_TRANSPORT_SONAME, path, sizeof(path))) {
         (void)setenv("GEMMAR_TRANSPORT", path, 1);
     }
     if (o->hca == GEMMAR_PERF_HCA_REAL) {
@@ -57,9 +59,8 @@ int gemmar_perf_device_prepare(const struct gemmar_perf_options *o, uint32_t ran
     if (o->hca != GEMMAR_PERF_HCA_SOFT) {
         return 0;
     }
-    if (!beside("../softhca/lib/libibverbs.so.1", path, sizeof(path))) {
-        gemmar_perf_say("--hca soft: no softhca in ../softhca/lib beside this program; build with "
-                        "-Dsofthca=true");
+    if (!gemmar_perf_beside(GEMMAR_PERF_SOFTHCA, path, sizeof(path))) {
+        gemmar_perf_say(GEMMAR_PERF_NO_SOFTHCA);
         return 1;
     }
     (void)setenv("GEMMAR_IBVERBS", path, 1);
@@ -152,4 +153,31 @@ void gemmar_perf_device_describe(char *text, size_t bytes)
         (void)snprintf(text, bytes, "%s port %u, %u Gb/s (%s)", device.name, device.port,
                        device.speed_mbps / 1000, path);
     }
+}
+
+static double variable(const char *name, double standard)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? strtod(text, NULL) : standard;
+}
+
+double gemmar_perf_device_rate(uint32_t ranks_per_node)
+{
+    struct gemmar_transport_device device = {.size = sizeof(device)};
+    char path[PATH_MAX];
+    bool soft;
+
+    if (!verbs_in_use(path, &soft)) {
+        return NAN;
+    }
+    if (soft) {
+        double mbps = variable("SOFTHCA_MBPS", 0) * variable("SOFTHCA_DEVICES", 1) *
+                      variable("SOFTHCA_PORTS", 1);
+
+        return mbps > 0 && getenv("SOFTHCA_DEVICE_GBPS") == NULL
+                   ? mbps / MBPS_PER_GBS / ranks_per_node
+                   : NAN;
+    }
+    return first_device(&device) ? device.speed_mbps / MBPS_PER_GBS : NAN;
 }

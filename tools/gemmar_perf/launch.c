@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/gemmar_perf/nodes.h"
 #include "tools/gemmar_perf/place.h"
 #include "tools/gemmar_perf/say.h"
 
@@ -137,6 +138,12 @@ static void be_child(const struct launch *l, uint32_t rank, pid_t parent, int ou
         (void)fcntl(checksum, F_SETFD, 0);
     }
     set_environment(l, rank, checksum);
+    if (gemmar_perf_nodes_wanted(l->o)) {
+        gemmar_perf_nodes_pin(rank, l->ranks);
+        if (gemmar_perf_nodes_environment() != 0) {
+            _exit(1);
+        }
+    }
     execv(l->program, l->argv);
     gemmar_perf_say("cannot start itself: %s", strerror(errno));
     _exit(127);

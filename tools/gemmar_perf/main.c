@@ -24,7 +24,7 @@ static void print_head(const struct gemmar_perf_session *s)
     const struct gemmar_perf_options *o = s->o;
     char device[1024] = "none: one node";
 
-    if (s->nodes > 1 && s->gpu == NULL) {
+    if (s->nodes > 1) {
         gemmar_perf_device_describe(device, sizeof(device));
     }
     (void)printf("# gemmar_perf %s, libgemmar %s\n", gemmar_build_id, gemmarGetBuildId());

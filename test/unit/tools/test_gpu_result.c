@@ -50,12 +50,35 @@ START_TEST(bounds_are_those_of_the_design)
 }
 END_TEST
 
+/* Two nodes of one rank, then four: (N-1) S direct, 2 (N-1)/N S in two shots. */
+START_TEST(nodes_have_a_bound_by_their_nic)
+{
+    struct gemmar_perf_gpu_bounds b;
+
+    begin();
+    session.nodes = 2;
+    session.ranks_per_node = 1;
+    gpu.rates.net = 50;
+    b = gemmar_perf_gpu_bounds(&session, &result);
+    ck_assert_double_eq_tol(b.net, 80, 1e-9);
+    ck_assert_double_eq_tol(b.largest, 80, 1e-9);
+    session.nodes = session.ranks = 4;
+    ck_assert_double_eq_tol(gemmar_perf_gpu_bounds(&session, &result).net, 240, 1e-9);
+    result.algo = gemmarAlgoTwoShot;
+    ck_assert_double_eq_tol(gemmar_perf_gpu_bounds(&session, &result).net, 120, 1e-9);
+    session.ranks_per_node = 2;
+    ck_assert_double_eq_tol(gemmar_perf_gpu_bounds(&session, &result).net, 60, 1e-9);
+    gpu.rates.net = NAN;
+    ck_assert_double_eq_tol(gemmar_perf_gpu_bounds(&session, &result).largest, 40, 1e-9);
+}
+END_TEST
+
 START_TEST(what_was_not_measured_is_left_out)
 {
     struct gemmar_perf_gpu_bounds b;
 
     begin();
-    gpu.rates = (struct gemmar_perf_gpu_rates){NAN, NAN};
+    gpu.rates = (struct gemmar_perf_gpu_rates){NAN, NAN, NAN, NAN, NAN};
     b = gemmar_perf_gpu_bounds(&session, &result);
     ck_assert(isnan(b.gemm) && isnan(b.hbm) && isnan(b.nvlink) && isnan(b.largest));
     gpu.rates.copy = 1000;
@@ -74,6 +97,53 @@ START_TEST(the_better_of_eager_and_graph_counts)
     result.us[GEMMAR_PERF_BASE_GRAPH] = 95;
     ck_assert_double_eq_tol(gemmar_perf_gpu_time(&result), 58, 1e-9);
     ck_assert_double_eq_tol(gemmar_perf_gpu_baseline(&result), 90, 1e-9);
+    ck_assert(isnan(gemmar_perf_gpu_plugin(&result)));
+    result.us[GEMMAR_PERF_PLUGIN_GRAPH] = 80;
+    ck_assert_double_eq_tol(gemmar_perf_gpu_plugin(&result), 80, 1e-9);
+    ck_assert_double_eq_tol(gemmar_perf_gpu_baseline(&result), 90, 1e-9);
+}
+END_TEST
+
+/* The table and its JSON say what the wire had, and how NCCL was connected. */
+START_TEST(nodes_are_reported_with_wire_and_networks)
+{
+    static const char *const wanted[] = {
+        "2 of 3 connections over its own IB transport",
+        "4 of 4 over the plugin, which is loaded",
+        "line rate 50.00 GB/s",
+        "T_net",
+        "\"plugin_us\": 120",
+        "\"plugin_speedup\": 2",
+        "\"wire_bytes\": 4000000, \"wire_bytes_formula\": 4000000",
+        "\"wire_to_textbook\": 1,",
+        "\"builtin_links\": 3, \"builtin_links_gpu_direct\": 2",
+        "\"bound_net_us\": 80",
+        "\"net_measured_gbs\": 48.5",
+    };
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    begin();
+    ck_assert_ptr_nonnull(out);
+    session.nodes = 2;
+    session.ranks_per_node = 1;
+    gpu.rates.net = 50;
+    gpu.rates.net_measured = 48.5;
+    gpu.builtin = (ncclComm_t)(void *)&gpu; /* only compared */
+    gpu.networks_known = true;
+    gpu.networks = (struct gemmar_perf_nccl_facts){{3, 2}, {4, 4}, true};
+    result.us[GEMMAR_PERF_PLUGIN] = 120;
+    result.wire_bytes = result.wire_formula = 4000000;
+    result.wire_mean = 4000000;
+    gemmar_perf_gpu_report_head(&session, out);
+    gemmar_perf_gpu_report_line(&session, out, &result);
+    ck_assert_int_eq(gemmar_perf_gpu_report_json(&session, out, &result), 0);
+    (void)fclose(out);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        ck_assert_msg(strstr(text, wanted[i]) != NULL, "no '%s' in %s", wanted[i], text);
+    }
+    free(text);
 }
 END_TEST
 
@@ -118,9 +188,13 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {bounds_are_those_of_the_design, what_was_not_measured_is_left_out,
+    const TTest *const tests[] = {bounds_are_those_of_the_design,
+                                  nodes_have_a_bound_by_their_nic,
+                                  what_was_not_measured_is_left_out,
                                   the_better_of_eager_and_graph_counts,
-                                  json_has_every_figure_and_null_for_the_rest, NULL};
+                                  nodes_are_reported_with_wire_and_networks,
+                                  json_has_every_figure_and_null_for_the_rest,
+                                  NULL};
 
     return tap_run("gpu-result", tests);
 }

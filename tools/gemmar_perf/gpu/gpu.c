@@ -9,9 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/gemmar_perf/gpu/nccl.h"
 #include "tools/gemmar_perf/gpu/run.h"
 #include "tools/gemmar_perf/gpu/tune.h"
 #include "tools/gemmar_perf/say.h"
+
+#define ROOM_CTAS 2u
 
 bool gemmar_perf_gpu_bad(cudaError_t error, const char *doing)
 {
@@ -72,22 +75,26 @@ static int choose_device(struct gemmar_perf_session *s, struct gemmar_perf_gpu *
 static int compare_places(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
 {
     struct place {
-        char node[64], gpu[16];
+        char node[64], host[64], gpu[16];
     } mine, all[GEMMAR_PERF_GPU_RANKS];
     const char *node = getenv("NCCL_HOSTID");
 
     memset(&mine, 0, sizeof(mine));
-    if (node != NULL) {
-        (void)snprintf(mine.node, sizeof(mine.node), "%s", node);
-    } else {
-        (void)gethostname(mine.node, sizeof(mine.node) - 1);
-    }
+    (void)gethostname(mine.host, sizeof(mine.host) - 1);
+    (void)snprintf(mine.node, sizeof(mine.node), "%s", node != NULL ? node : mine.host);
     if (gemmar_perf_gpu_bad(cudaDeviceGetPCIBusId(mine.gpu, sizeof(mine.gpu), g->device),
                             "cannot read the GPU's bus address") ||
         gemmar_perf_gather(s, &mine, all, sizeof(mine)) != 0) {
         return 1;
     }
     for (uint32_t r = 0; r < s->ranks; r++) {
+        uint32_t first = 0; /* of this name for a node */
+
+        while (strcmp(all[first].node, all[r].node) != 0) {
+            first++;
+        }
+        g->hosts += first == r;
+        g->sharing += strcmp(all[r].gpu, mine.gpu) == 0 && strcmp(all[r].host, mine.host) == 0;
         if (r != s->rank && memcmp(&all[r], &mine, sizeof(mine)) == 0) {
             gemmar_perf_say("ranks %u and %u of one node share GPU %d: start fewer ranks, or more "
                             "nodes",
@@ -119,6 +126,7 @@ static int open_device(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
     }
     g->counters = device;
     g->l2 = (size_t)p.l2CacheSize;
+    g->sms = (uint32_t)p.multiProcessorCount;
     (void)snprintf(g->name, sizeof(g->name), "%.60s", p.name);
     return compare_places(s, g);
 }
@@ -160,35 +168,22 @@ static void describe(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
                    g->versions, cpu);
 }
 
-static int open_nccl(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
+/* All thread blocks of a call are on the GPU at once: ranks that share one must share its
+ * multiprocessors, too, and leave some for the kernels around a call. */
+static void limit_ctas(struct gemmar_perf_session *s, const struct gemmar_perf_gpu *g)
 {
-    ncclUniqueId mine, *all = calloc(s->ranks, sizeof(*all));
-    ncclResult_t result = ncclSuccess;
-    int status = all == NULL;
+    uint32_t share = g->sms / g->sharing & ~1u;
 
-    memset(&mine, 0, sizeof(mine));
-    if (s->rank == 0) {
-        result = ncclGetUniqueId(&mine);
+    if (g->sharing > 1 && getenv("GEMMAR_MAX_CTAS") == NULL) {
+        s->config.maxCtas = share > 2 * ROOM_CTAS ? share - ROOM_CTAS : share;
     }
-    if (gemmar_perf_gpu_agree(
-            s, gemmar_perf_gpu_bad_nccl(g, result, "cannot begin a communicator of NCCL")) != 0) {
-        status = 1;
-    }
-    status = status == 0 ? gemmar_perf_gather(s, &mine, all, sizeof(mine)) : status;
-    if (status == 0) {
-        gemmar_perf_meet_busy(s->meet, true);
-        result = ncclCommInitRank(&g->nccl, (int)s->ranks, all[0], (int)s->rank);
-        gemmar_perf_meet_busy(s->meet, false);
-        status = gemmar_perf_gpu_bad_nccl(g, result, "cannot make NCCL's communicator");
-    }
-    free(all);
-    return status;
 }
 
 static int make_communicator(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
 {
     gemmarResult_t result;
 
+    limit_ctas(s, g);
     gemmar_perf_meet_busy(s->meet, true);
     result = gemmarCommCreate(&s->comm, g->nccl, &s->config);
     gemmar_perf_meet_busy(s->meet, false);
@@ -212,7 +207,8 @@ int gemmar_perf_gpu_make(struct gemmar_perf_session *s)
     }
     s->gpu = g;
     g->nvls = nvls != NULL ? nvls : "unset";
-    g->rates = (struct gemmar_perf_gpu_rates){NAN, NAN};
+    g->rates = (struct gemmar_perf_gpu_rates){NAN, NAN, NAN, NAN, NAN};
+    g->log = -1;
     status = choose_device(s, g);
     if (status == 0) {
         status = open_device(s, g);
@@ -221,7 +217,7 @@ int gemmar_perf_gpu_make(struct gemmar_perf_session *s)
         return status != 0 ? status : 1;
     }
     describe(s, g);
-    if (gemmar_perf_gate_open(s, &g->gate) != 0 || open_nccl(s, g) != 0 ||
+    if (gemmar_perf_gate_open(s, &g->gate) != 0 || gemmar_perf_nccl_open(s) != 0 ||
         (s->o->tune != NULL && gemmar_perf_tune_begin(s) != 0)) {
         return 1;
     }
@@ -249,10 +245,7 @@ void gemmar_perf_gpu_close(struct gemmar_perf_session *s, int status)
     }
     gemmar_perf_gpu_memory_close(g, healthy);
     gemmar_perf_gate_close(&g->gate);
-    if (g->nccl != NULL) {
-        /* an aborted communicator waits for nobody */
-        (void)(healthy ? ncclCommDestroy(g->nccl) : ncclCommAbort(g->nccl));
-    }
+    gemmar_perf_nccl_close(g, status);
     if (g->stream != NULL) {
         (void)cudaStreamDestroy(g->stream); /* the process ends next */
     }

@@ -9,6 +9,7 @@
 
 #include "tools/gemmar_perf/gpu/gate.h"
 #include "tools/gemmar_perf/gpu/kernels.h"
+#include "tools/gemmar_perf/nccl_log.h"
 #include "tools/gemmar_perf/session.h"
 
 #define GEMMAR_PERF_GPU_GUARD      0xa5
@@ -21,23 +22,33 @@ struct gemmar_perf_gpu_memory {
     bool plain; /* of cudaMalloc */
 };
 
-/* What this machine can do, measured in this run; NaN: not measured. GB/s. */
+/* What this machine can do; NaN: not known. GB/s. The first two are measured in the run. */
 struct gemmar_perf_gpu_rates {
     double copy;   /* device to device, bytes read and written */
     double nvlink; /* copy engine to the next rank of the node, all ranks at once, per direction */
+    double net;    /* line rate of what a rank has of NICs, per direction */
+    /* Of softhca's model, as a measurement before this run found it (GEMMAR_PERF_NIC_GBS, _US). */
+    double net_measured, net_latency_us;
 };
 
 struct gemmar_perf_gpu {
     int device;
     size_t l2;
+    uint32_t hosts; /* nodes by the ranks' names for them */
+    uint32_t sms;
+    uint32_t sharing; /* ranks of all nodes on this GPU, itself included */
     cudaStream_t stream;
-    ncclComm_t nccl;
+    ncclComm_t nccl;    /* that gemmar's stands beside; over the plugin where there is `builtin` */
+    ncclComm_t builtin; /* --baseline between nodes: over NCCL's own IB transport; else NULL */
+    int log;            /* NCCL's log; -1: none */
+    bool networks_known;
+    struct gemmar_perf_nccl_facts networks; /* of all ranks */
     struct gemmar_perf_gate gate;
     struct gemmar_perf_gpu_memory operands; /* A and B */
     struct gemmar_perf_gpu_memory output;   /* C with guard bytes behind */
     void *registration;                     /* of output, with gemmar */
     struct gemmar_perf_gpu_memory baseline; /* C of cuBLASLt and ncclAllReduce */
-    ncclWindow_t window;                    /* of baseline, with NCCL */
+    ncclWindow_t window, builtin_window;    /* of baseline, with NCCL */
     bool symmetric;                         /* it was asked for as a symmetric window */
     struct gemmar_perf_gpu_found *found;    /* on the GPU, as are the counters */
     unsigned long long *counters;           /* checksum, changed guard bytes */

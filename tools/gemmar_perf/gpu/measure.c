@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "tools/gemmar_perf/gpu/nccl.h"
 #include "tools/gemmar_perf/gpu/rates.h"
 #include "tools/gemmar_perf/gpu/run.h"
 #include "tools/gemmar_perf/gpu/tune.h"
@@ -14,6 +15,7 @@
 /* What every rank tells the others about a shape. */
 struct share {
     uint64_t wrong, failed, differ, baseline_wrong;
+    uint64_t wire_bytes, wire_formula; /* of one call */
     double max_abs_err, host_us;
     double us[GEMMAR_PERF_WAYS], low[GEMMAR_PERF_WAYS], high[GEMMAR_PERF_WAYS];
 };
@@ -118,6 +120,25 @@ static int check_kind(struct checking *c, const struct gemmar_perf_shape *shape,
     return status || compare_ranks(c, sum);
 }
 
+/* Bytes on the wire: the rank that sent most, and the mean. */
+static void join_wire(struct gemmar_perf_session *s, const struct share *all,
+                      struct gemmar_perf_gpu_result *r)
+{
+    for (uint32_t i = 0; i < s->ranks; i++) {
+        if (i == 0 || all[i].wire_bytes > r->wire_bytes) {
+            r->wire_bytes = all[i].wire_bytes;
+            r->wire_formula = all[i].wire_formula;
+        }
+        r->wire_mean += (double)all[i].wire_bytes / s->ranks;
+        if (all[i].wire_bytes != all[i].wire_formula) {
+            gemmar_perf_say("rank %u put %llu bytes on the wire, the formula says %llu", i,
+                            (unsigned long long)all[i].wire_bytes,
+                            (unsigned long long)all[i].wire_formula);
+            s->failed = true;
+        }
+    }
+}
+
 static int join(struct gemmar_perf_session *s, const struct share *mine,
                 struct gemmar_perf_gpu_result *r)
 {
@@ -141,24 +162,61 @@ static int join(struct gemmar_perf_session *s, const struct share *mine,
             r->high[way] = fmax(r->high[way], all[i].high[way]);
         }
     }
+    if (status == 0) {
+        join_wire(s, all, r);
+    }
     free(all);
     s->wrong += r->wrong;
     return status;
 }
 
+static int info_of(struct gemmar_perf_session *s, gemmarCommInfo_t *out_info)
+{
+    gemmarResult_t result;
+
+    *out_info = (gemmarCommInfo_t){.size = sizeof(*out_info)};
+    result = gemmarCommGetInfo(s->comm, out_info);
+    if (result != gemmarSuccess) {
+        gemmar_perf_say_error(s, "gemmarCommGetInfo", result);
+    }
+    return result != gemmarSuccess;
+}
+
 /* Facts of the library about the last call. */
 static int ask(struct gemmar_perf_session *s, struct gemmar_perf_gpu_result *r)
 {
-    gemmarCommInfo_t info = {.size = sizeof(info)};
-    gemmarResult_t result = gemmarCommGetInfo(s->comm, &info);
+    gemmarCommInfo_t info;
 
-    if (result != gemmarSuccess) {
-        gemmar_perf_say_error(s, "gemmarCommGetInfo", result);
+    if (info_of(s, &info) != 0) {
         return 1;
     }
     r->algo = info.algo;
     r->chunks = info.chunks;
     r->workspace_bytes = info.workspaceBytes;
+    return 0;
+}
+
+/* The bytes that this rank sends in one call, counted and by formula. The library's counters wait
+ * for what is still on its way. */
+static int count_wire(struct gemmar_perf_session *s, const struct gemmar_perf_shape *shape,
+                      struct share *mine)
+{
+    struct gemmar_perf_inputs in =
+        gemmar_perf_session_inputs(s, shape, GEMMAR_PERF_NORMAL, UINT64_MAX);
+    struct gemmar_perf_gpu_buffers b = gemmar_perf_gpu_buffers(s->gpu, shape, 0, 0);
+    gemmarCommInfo_t before, after;
+
+    if (s->nodes == 1) {
+        return 0;
+    }
+    gemmar_perf_gpu_doing(s, &in, "a call whose bytes are counted");
+    if (info_of(s, &before) != 0 || gemmar_perf_gpu_operands(s, &in, &b) != 0 ||
+        gemmar_perf_gpu_call(s, &in, &b, NULL) != gemmarSuccess || gemmar_perf_gpu_wait(s) != 0 ||
+        info_of(s, &after) != 0) {
+        return 1;
+    }
+    mine->wire_bytes = after.wireBytes - before.wireBytes;
+    mine->wire_formula = after.wireBytesFormula;
     return 0;
 }
 
@@ -196,6 +254,9 @@ int gemmar_perf_gpu_measure(struct gemmar_perf_session *s, const struct gemmar_p
     mine.max_abs_err = c.verdict.max_abs_err;
     mine.baseline_wrong = times.baseline_wrong;
     mine.differ = c.differ;
+    if (count_wire(s, shape, &mine) != 0 || gemmar_perf_nccl_look(s) != 0) {
+        return 1;
+    }
     mine.failed = s->failed;
     return ask(s, r) || join(s, &mine, r);
 }
@@ -258,7 +319,7 @@ int gemmar_perf_gpu_run(struct gemmar_perf_session *s)
     }
     if (status == 0 && s->o->baseline) {
         status = gemmar_perf_gpu_agree(s, gemmar_perf_product_open(&product) != 0) ||
-                 gemmar_perf_gpu_rates(s);
+                 gemmar_perf_gpu_rates(s) || gemmar_perf_nccl_connect(s);
     }
     status = status || run_shapes(s, &product);
     gemmar_perf_product_close(&product);

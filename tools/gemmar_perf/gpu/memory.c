@@ -109,8 +109,27 @@ static int allocate(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
     return gemmar_perf_gpu_agree(s, failed);
 }
 
+/* NULL without a baseline, and without that communicator. */
+static int open_window(struct gemmar_perf_gpu *g, ncclComm_t comm, ncclWindow_t *out)
+{
+    return g->baseline.base != NULL && comm != NULL &&
+           gemmar_perf_gpu_bad_nccl(
+               g,
+               ncclCommWindowRegister(comm, g->baseline.base, g->baseline.bytes, out,
+                                      g->symmetric ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT),
+               "cannot register the baseline's result");
+}
+
+static void close_window(struct gemmar_perf_gpu *g, ncclComm_t comm, ncclWindow_t window)
+{
+    if (window != NULL) {
+        (void)gemmar_perf_gpu_bad_nccl(g, ncclCommWindowDeregister(comm, window),
+                                       "cannot deregister the baseline's result");
+    }
+}
+
 /* A symmetric window makes NCCL create a multicast object unless NCCL_NVLS_ENABLE=0 says that it
- * may not: it is asked for only then. */
+ * may not: it is asked for only then, and inside a node, where it has a use. */
 static int open_windows(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g)
 {
     if (!s->o->plain) {
@@ -122,13 +141,8 @@ static int open_windows(struct gemmar_perf_session *s, struct gemmar_perf_gpu *g
             return 1;
         }
     }
-    g->symmetric = strcmp(g->nvls, "0") == 0;
-    return g->baseline.base != NULL &&
-           gemmar_perf_gpu_bad_nccl(
-               g,
-               ncclCommWindowRegister(g->nccl, g->baseline.base, g->baseline.bytes, &g->window,
-                                      g->symmetric ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT),
-               "cannot register the baseline's result");
+    g->symmetric = strcmp(g->nvls, "0") == 0 && s->nodes == 1;
+    return open_window(g, g->nccl, &g->window) || open_window(g, g->builtin, &g->builtin_window);
 }
 
 int gemmar_perf_gpu_memory_open(struct gemmar_perf_session *s)
@@ -163,10 +177,8 @@ void gemmar_perf_gpu_memory_close(struct gemmar_perf_gpu *g, bool healthy)
     if (!healthy) {
         return; /* peers may still read it: it goes with the process */
     }
-    if (g->window != NULL) {
-        (void)gemmar_perf_gpu_bad_nccl(g, ncclCommWindowDeregister(g->nccl, g->window),
-                                       "cannot deregister the baseline's result");
-    }
+    close_window(g, g->builtin, g->builtin_window);
+    close_window(g, g->nccl, g->window);
     if (g->baseline.base != NULL) {
         (void)ncclMemFree(g->baseline.base); /* the process ends next */
     }

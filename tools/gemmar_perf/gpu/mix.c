@@ -107,11 +107,13 @@ static int report(const struct gemmar_perf_mixed *m)
     }
     (void)fprintf(s->json,
                   "{\"mix\": %u, \"shapes\": %zu, \"dtype\": \"%s\", \"layout\": \"%s\", "
+                  "\"nodes\": %u, \"ranks_per_node\": %u, \"algo\": \"%s\", "
                   "\"device\": \"cuda\", \"graph\": %s, \"output\": \"%s\", \"seed\": %llu, "
                   "\"skew_us\": %u, \"empty\": %u, \"refused\": %u, \"wrong\": %llu, "
                   "\"bit_identical\": %s",
                   o->mix, o->shapes.count, gemmar_perf_dtype_name(o->dtype),
-                  o->trans_b ? "nt" : "nn", o->graph ? "true" : "false",
+                  o->trans_b ? "nt" : "nn", s->nodes, s->ranks_per_node,
+                  gemmar_perf_algo_name(o->algo), o->graph ? "true" : "false",
                   o->plain ? "plain" : "registered", (unsigned long long)o->seed, o->skew_us,
                   m->empty, m->refused, (unsigned long long)s->wrong, s->failed ? "false" : "true");
     return gemmar_perf_gpu_report_json_end(s, s->json) != 0;

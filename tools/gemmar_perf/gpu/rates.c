@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/gemmar_perf/device.h"
 #include "tools/gemmar_perf/say.h"
 
 #define COPY_BYTES (UINT64_C(512) << 20)
@@ -106,10 +107,26 @@ static int measure_peer(struct gemmar_perf_session *s, void *from, void *to)
     return gemmar_perf_gpu_agree(s, false); /* nobody frees what a peer still maps */
 }
 
+/* NaN: not set, or no number. */
+static double given(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    double value = text != NULL ? strtod(text, &end) : NAN;
+
+    return text != NULL && end != text && *end == '\0' ? value : NAN;
+}
+
 int gemmar_perf_gpu_rates(struct gemmar_perf_session *s)
 {
     void *from = NULL, *to = NULL;
     int status = measure_copy(s);
+
+    if (s->nodes > 1) {
+        s->gpu->rates.net = gemmar_perf_device_rate(s->ranks_per_node);
+        s->gpu->rates.net_measured = given("GEMMAR_PERF_NIC_GBS");
+        s->gpu->rates.net_latency_us = given("GEMMAR_PERF_NIC_US");
+    }
 
     if (status != 0 || s->ranks_per_node < 2) {
         return status;

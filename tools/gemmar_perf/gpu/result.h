@@ -18,14 +18,17 @@ struct gemmar_perf_gpu_result {
     double max_abs_err;
     gemmarAlgo_t algo;
     uint64_t workspace_bytes, chunks;
+    uint64_t wire_bytes, wire_formula; /* of one call and the rank that sent most */
+    double wire_mean;                  /* over the ranks */
 };
 
-/* "fused", "fused_graph", "baseline_eager", "baseline_graph", "gemm", "allreduce". */
+/* "fused", "fused_graph", "baseline_eager", "baseline_graph", "gemm", "allreduce", "plugin_eager",
+ * "plugin_graph", "plugin_allreduce". */
 const char *gemmar_perf_way_name(enum gemmar_perf_way way);
 
 /* The bounds of docs/design.md in microseconds, NaN where a rate is not known. */
 struct gemmar_perf_gpu_bounds {
-    double gemm, hbm, nvlink, largest;
+    double gemm, hbm, nvlink, net, largest;
 };
 
 struct gemmar_perf_gpu_bounds gemmar_perf_gpu_bounds(const struct gemmar_perf_session *s,
@@ -34,6 +37,11 @@ struct gemmar_perf_gpu_bounds gemmar_perf_gpu_bounds(const struct gemmar_perf_se
 /* The better of the eager and the replayed calls; NaN: neither. */
 double gemmar_perf_gpu_time(const struct gemmar_perf_gpu_result *r);
 double gemmar_perf_gpu_baseline(const struct gemmar_perf_gpu_result *r);
+double gemmar_perf_gpu_plugin(const struct gemmar_perf_gpu_result *r); /* the same over ours */
+
+/* Bytes that every rank must send to other nodes at least: (N-1) S, or 2 (N-1)/N S in two shots. */
+double gemmar_perf_gpu_wire_least(const struct gemmar_perf_session *s,
+                                  const struct gemmar_perf_gpu_result *r);
 
 void gemmar_perf_gpu_report_head(const struct gemmar_perf_session *s, FILE *out);
 void gemmar_perf_gpu_report_line(const struct gemmar_perf_session *s, FILE *out,

@@ -61,15 +61,22 @@ int gemmar_perf_capture(struct gemmar_perf_session *s, int (*enqueue)(void *what
            gemmar_perf_gpu_bad(cudaGraphUpload(*out_graph, stream), "cannot load a graph");
 }
 
-static int reduce(struct timing *t)
+static bool over_plugin(enum gemmar_perf_way way)
+{
+    return way == GEMMAR_PERF_PLUGIN || way == GEMMAR_PERF_PLUGIN_GRAPH ||
+           way == GEMMAR_PERF_PLUGIN_REDUCE;
+}
+
+static int reduce(struct timing *t, enum gemmar_perf_way way)
 {
     struct gemmar_perf_gpu *g = t->s->gpu;
+    ncclComm_t comm = g->builtin != NULL && !over_plugin(way) ? g->builtin : g->nccl;
     const struct gemmar_perf_inputs *in = &t->in[0];
     ncclDataType_t type = in->dtype == gemmarBfloat16 ? ncclBfloat16 : ncclFloat16;
 
     return gemmar_perf_gpu_bad_nccl(g,
                                     ncclAllReduce(g->baseline.base, g->baseline.base,
-                                                  (size_t)(in->m * in->n), type, ncclSum, g->nccl,
+                                                  (size_t)(in->m * in->n), type, ncclSum, comm,
                                                   g->stream),
                                     "ncclAllReduce");
 }
@@ -94,9 +101,11 @@ static int enqueue_plain(void *what)
         return gemmar_perf_gpu_call(t->s, &t->in[one->set], &t->set[one->set], NULL) !=
                gemmarSuccess;
     case GEMMAR_PERF_BASE:
-    case GEMMAR_PERF_BASE_GRAPH: return multiply(t, one->set) || reduce(t);
+    case GEMMAR_PERF_BASE_GRAPH:
+    case GEMMAR_PERF_PLUGIN:
+    case GEMMAR_PERF_PLUGIN_GRAPH: return multiply(t, one->set) || reduce(t, one->way);
     case GEMMAR_PERF_GEMM: return multiply(t, one->set);
-    default: return reduce(t);
+    default: return reduce(t, one->way);
     }
 }
 
@@ -111,10 +120,11 @@ static int enqueue(struct one *one)
 
 static bool is_graph(enum gemmar_perf_way way)
 {
-    return way == GEMMAR_PERF_FUSED_GRAPH || way == GEMMAR_PERF_BASE_GRAPH;
+    return way == GEMMAR_PERF_FUSED_GRAPH || way == GEMMAR_PERF_BASE_GRAPH ||
+           way == GEMMAR_PERF_PLUGIN_GRAPH;
 }
 
-/* The baseline's first result, when it is two ranks' sum: NCCL rounds more often for more. */
+/* A baseline's first result, when it is two ranks' sum: NCCL rounds more often for more. */
 static int check_baseline(struct timing *t, struct gemmar_perf_times *out)
 {
     struct gemmar_perf_gpu_buffers b = t->set[0];
@@ -128,7 +138,7 @@ static int check_baseline(struct timing *t, struct gemmar_perf_times *out)
     b.c = t->s->gpu->baseline.base;
     b.guard_bytes = 0;
     status = gemmar_perf_gpu_verify(t->s, &t->in[0], &b, &v, &sum);
-    out->baseline_wrong = v.wrong;
+    out->baseline_wrong += v.wrong;
     out->checked_baseline = true;
     return status;
 }
@@ -143,7 +153,9 @@ static int prepare_way(struct timing *t, enum gemmar_perf_way way, struct gemmar
     gemmar_perf_gpu_doing(t->s, &t->in[0], gemmar_perf_way_name(way));
     if (!is_graph(way)) {
         status = enqueue(&one) || gemmar_perf_gpu_wait(t->s);
-        return status == 0 && way == GEMMAR_PERF_BASE ? check_baseline(t, out) : status;
+        return status == 0 && (way == GEMMAR_PERF_BASE || way == GEMMAR_PERF_PLUGIN)
+                   ? check_baseline(t, out)
+                   : status;
     }
     for (; one.set < t->sets && status == 0; one.set++) {
         status = gemmar_perf_capture(t->s, enqueue_plain, &one, &t->graph[way][one.set]) ||
@@ -159,7 +171,8 @@ static int run_round(struct timing *t, enum gemmar_perf_way way, uint32_t warm, 
     int status = 0;
 
     gemmar_perf_gpu_doing(t->s, &t->in[0], gemmar_perf_way_name(way));
-    if (way == GEMMAR_PERF_REDUCE) { /* sums of sums would grow from round to round */
+    if (way == GEMMAR_PERF_REDUCE ||
+        way == GEMMAR_PERF_PLUGIN_REDUCE) { /* sums of sums would grow from round to round */
         status = multiply(t, 0);
     }
     for (uint32_t i = 0; i < warm + t->per_round && status == 0; i++) {
@@ -292,6 +305,9 @@ static int reserve(struct timing *t, const struct gemmar_perf_shape *shape)
     t->on[GEMMAR_PERF_FUSED_GRAPH] = o->graph && work;
     t->on[GEMMAR_PERF_BASE] = t->on[GEMMAR_PERF_BASE_GRAPH] = base;
     t->on[GEMMAR_PERF_GEMM] = t->on[GEMMAR_PERF_REDUCE] = base;
+    for (int way = GEMMAR_PERF_PLUGIN; way <= GEMMAR_PERF_PLUGIN_REDUCE; way++) {
+        t->on[way] = base && t->s->gpu->builtin != NULL;
+    }
     t->event = calloc(2 * (size_t)t->per_round + 1, sizeof(cudaEvent_t));
     status = t->event == NULL;
     for (int way = 0; way < GEMMAR_PERF_WAYS; way++) {

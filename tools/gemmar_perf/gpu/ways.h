@@ -13,6 +13,10 @@ enum gemmar_perf_way {
     GEMMAR_PERF_BASE_GRAPH,  /* both captured in one graph */
     GEMMAR_PERF_GEMM,        /* cuBLASLt alone */
     GEMMAR_PERF_REDUCE,      /* ncclAllReduce alone */
+    /* Between nodes the three above are over NCCL's own transport, and these over the plugin. */
+    GEMMAR_PERF_PLUGIN,
+    GEMMAR_PERF_PLUGIN_GRAPH,
+    GEMMAR_PERF_PLUGIN_REDUCE,
     GEMMAR_PERF_WAYS
 };
 
