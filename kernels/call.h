@@ -12,6 +12,7 @@
 #include <gemmar/fifo.h>
 
 #include "kernels/dtype.h"
+#include "kernels/parts.h"
 #include "kernels/tile_map.h"
 #include "kernels/visit.h"
 
@@ -55,9 +56,6 @@ enum gemmar_copies {
     GEMMAR_COPIES_FOREIGN = 1, /* own chunks are stored to C at once */
     GEMMAR_COPIES_ALL = 2,     /* also mine: C is not aligned for bulk stores */
 };
-
-/* A chunk of the tensor-core kernel travels in parts with a stamp each: 64 rows of one CTA. */
-#define GEMMAR_CHUNK_PARTS 4
 
 /* The stages that wait, for the watchdog's sentence. */
 enum gemmar_stage {
@@ -118,7 +116,8 @@ struct gemmar_local_view {
     uint64_t *told;
 };
 
-/* What the network reads and writes; both halves of a pair by epoch parity. */
+/* What the network reads and writes; both halves of a pair by epoch parity. Chunks lie in staging,
+ * result and recv as in partial. Tensor-core kernel: chunk `i` of a window at i * tile bytes. */
 struct gemmar_net_view {
     void *staging[2]; /* node sums in the wire type. Writer: intra reduce. Reader: NIC, inter reduce
                        */
@@ -142,10 +141,12 @@ struct gemmar_rank_words {
     uint64_t *epoch; /* of the running or next call. Writer: last CTA of a call */
     uint64_t *busy;  /* 1 while a call runs; a second entry breaks the communicator */
     /* tiles_done[chunk]: tiles of the chunk stored in this call, wraps to 0 at the last one.
-     * Writer, reader: compute CTAs (acq_rel, .gpu). */
+     * Writer, reader: compute CTAs (acq_rel, .gpu). Tensor-core kernel: parts of an own chunk that
+     * lie in staging, or in result; couriers. */
     uint64_t *tiles_done;
     /* staged[slot]: epoch in which my staging of own chunk `slot` was complete. Writer: intra
-     * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). */
+     * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). Tensor-core kernel: couriers,
+     * both. */
     uint64_t *staged;
     uint64_t *ctas_done; /* CTAs that left the call, wraps to 0 at the last one */
     /* Tensor-core kernel: couriers that asked for the link to the other GPUs, and that have left it

@@ -58,16 +58,16 @@ static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, cons
             continue;
         }
         if (lane == 0) {
-            ok =
-                gemmar_courier_wait(call, &published[(uint64_t)v.chunk * GEMMAR_CHUNK_PARTS + part],
-                                    r.epoch, GEMMAR_STAGE_PUBLISH, v.owner, v.chunk);
+            ok = gemmar_courier_wait(
+                call, &published[(uint64_t)v.chunk * GEMMAR_CHUNK_PARTS + part], r.epoch,
+                GEMMAR_STAGE_PUBLISH, call.place.node, v.owner, v.chunk);
         }
         __syncwarp(); /* what lane 0 acquired is there for all lanes; a shuffle orders no memory */
         ok = __shfl_sync(0xffffffffu, ok, 0);
         if (ok) {
-            gemmar_copy_part<T::BN>(
-                call, chunk.row0 + part % 2 * 64 + (T::ALONG_N ? 0 : part / 2 * GEMMAR_BM),
-                chunk.col0 + (T::ALONG_N ? part / 2 * T::BN : 0), lane);
+            gemmar_copy_part<T::BN>(call,
+                                    chunk.row0 + (T::ALONG_N ? part / 2 : part) * GEMMAR_PART_ROWS,
+                                    chunk.col0 + (T::ALONG_N ? part % 2 * T::BN : 0), lane);
         }
     }
 }

@@ -1,47 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor-core kernel: the couriers, one warp for each consumer: what comes into staging from other
-// ranks, what goes from there to them, waits and stamps.
+// ranks, what goes from there to them, waits, stamps and commands to the proxy.
 #ifndef GEMMAR_KERNELS_COURIER_SM90_CUH
 #define GEMMAR_KERNELS_COURIER_SM90_CUH
 
-#include "kernels/item_sm90.cuh"
+#include "kernels/fifo_push.cuh"
+#include "kernels/source_sm90.cuh"
 
 #define GEMMAR_TURN_NS 100 /* between two looks whether it is my turn */
 
-/* A wait for a word of another rank. False: the call is being left. */
+/* A wait for a word that (node, local) or its doing changes; local UINT32_MAX: another node's.
+ * False: the call is being left. */
 static __device__ __forceinline__ bool gemmar_courier_wait(const gemmar_call &call,
                                                            const uint64_t *word, uint64_t target,
-                                                           uint32_t stage, uint32_t local,
-                                                           uint64_t slot)
+                                                           uint32_t stage, uint32_t node,
+                                                           uint32_t local, uint64_t slot)
 {
     if (gemmar_ld_acquire_sys(word) >= target) {
         return true;
     }
-    gemmar_wait_for whom = {stage, call.rank_of[call.place.node * call.place.locals + local], local,
-                            slot};
+    uint32_t of_node = local == UINT32_MAX ? call.place.local : local;
+    gemmar_wait_for whom = {stage, call.rank_of[node * call.place.locals + of_node], local, slot};
+
     return gemmar_exec_wait(&call, word, target, &whom);
-}
-
-/* Where part `part` of a tile begins in `partial`: see struct gemmar_local_view. */
-template <class T>
-static __device__ __forceinline__ uint64_t gemmar_part_offset(uint64_t tile, uint32_t part)
-{
-    return (tile * GEMMAR_CHUNK_PARTS + part) * (64 * T::BN * 2);
-}
-
-/* Tile index in the owner's slots of the product of `from`. */
-static __device__ __forceinline__ uint64_t gemmar_push_tile(const gemmar_call &call, uint32_t slot,
-                                                            uint32_t owner, uint32_t from)
-{
-    return (uint64_t)slot * (call.place.locals - 1) + (from < owner ? from : from - 1);
-}
-
-/* The word that says that rank `from`'s part is there. */
-static __device__ __forceinline__ uint64_t *
-gemmar_part_ready(const gemmar_call &call, const gemmar_item &item, uint32_t from, uint32_t part)
-{
-    return call.locals[item.owner].ready +
-           ((uint64_t)item.slot * call.place.locals + from) * GEMMAR_CHUNK_PARTS + part;
 }
 
 /* Bring one source of an own item into staging. When the call is being left the consumer goes on
@@ -49,27 +30,40 @@ gemmar_part_ready(const gemmar_call &call, const gemmar_item &item, uint32_t fro
 template <class T>
 static __device__ __forceinline__ bool
 gemmar_courier_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
-                     const gemmar_item &item, uint32_t half, uint32_t source, bool ok)
+                     const gemmar_item &item, uint32_t half, uint32_t i, bool ok)
 {
-    uint32_t part = r.cta * 2 + half, local = call.place.local;
-    uint32_t from = !r.pull && source >= local ? source + 1 : source;
+    gemmar_source source = gemmar_source_of<T>(call, r, item, gemmar_part_of<T>(r, half), i);
     uint32_t loaded = gemmar_shared_address(&s.loaded[half]);
-    const char *base;
 
-    ok = ok && gemmar_courier_wait(call, gemmar_part_ready(call, item, from, part), r.epoch,
-                                   GEMMAR_STAGE_INTRA_REDUCE, from, item.slot);
+    ok = ok && gemmar_courier_wait(call, source.word, r.epoch, source.stage, source.node,
+                                   source.local, item.slot);
     if (!ok) {
         gemmar_mbarrier_arrive(loaded);
         return false;
     }
-    base = r.pull ? (const char *)call.locals[from].partial +
-                        gemmar_part_offset<T>((uint64_t)item.chunk, part)
-                  : (const char *)call.locals[local].partial +
-                        gemmar_part_offset<T>(gemmar_push_tile(call, item.slot, local, from), part);
     gemmar_fence_proxy_async();
     gemmar_mbarrier_expect(loaded, sizeof(s.staging[0]));
-    gemmar_bulk_load(gemmar_shared_address(s.staging[half]), base, sizeof(s.staging[0]), loaded);
+    gemmar_bulk_load(gemmar_shared_address(s.staging[half]), source.base, sizeof(s.staging[0]),
+                     loaded);
     return true;
+}
+
+/* Bring every source of an own item, the first one while the consumer still multiplies. */
+template <class T>
+static __device__ __forceinline__ bool
+gemmar_courier_sources(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
+                       const gemmar_item &item, uint32_t half, uint32_t *added, bool ok)
+{
+    uint32_t sources = gemmar_item_sources(call, r, item);
+
+    for (uint32_t i = 0; i < sources; i++) {
+        if (i > 0) {
+            gemmar_mbarrier_wait(gemmar_shared_address(&s.added[half]), *added);
+            *added ^= 1;
+        }
+        ok = gemmar_courier_bring<T>(call, s, r, item, half, i, ok);
+    }
+    return ok;
 }
 
 /* Before the first result is published: have all local ranks made this same call? */
@@ -83,7 +77,8 @@ static __device__ __forceinline__ bool gemmar_courier_told(const gemmar_call &ca
         if (g == call.place.local) {
             continue;
         }
-        if (!gemmar_courier_wait(call, &told[g], r.epoch << 16, GEMMAR_STAGE_TOLD, g, 0)) {
+        if (!gemmar_courier_wait(call, &told[g], r.epoch << 16, GEMMAR_STAGE_TOLD, call.place.node,
+                                 g, 0)) {
             return false;
         }
         if (gemmar_ld_acquire_sys(&told[g]) != mine) {
@@ -97,80 +92,24 @@ static __device__ __forceinline__ bool gemmar_courier_told(const gemmar_call &ca
     return true;
 }
 
-/* Staging, in rows, to C of every local rank, mine last. */
-template <class T>
-static __device__ __forceinline__ void
-gemmar_courier_publish(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
-                       const gemmar_item &item, uint32_t half)
-{
-    uint32_t local = p.call.place.local, locals = p.call.place.locals;
-    uint32_t staging = gemmar_shared_address(s.staging[half]);
+/* What a courier asks once in a call, before its first store to where others read: a set. */
+enum gemmar_asked {
+    GEMMAR_ASKED_TOLD = 1,
+    GEMMAR_ASKED_RETIRED = 2,
+};
 
-    for (uint32_t j = 1; j <= locals; j++) {
-        const CUtensorMap *map = &p.c[(local + j) % locals];
-
-        for (int q = 0; q < T::BN / 64; q++) {
-            gemmar_tma_store(map, staging + q * GEMMAR_BOX, item.col + q * 64,
-                             item.row + (int32_t)half * 64);
-        }
-    }
-}
-
-/* Staging, as a part, to where its owner (push) or anybody (pull) reads it. */
-template <class T>
-static __device__ __forceinline__ void
-gemmar_courier_send(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
-                    const gemmar_item &item, uint32_t half)
-{
-    uint32_t part = r.cta * 2 + half, local = call.place.local;
-    char *to =
-        r.pull
-            ? (char *)call.locals[local].partial + gemmar_part_offset<T>(item.chunk, part)
-            : (char *)call.locals[item.owner].partial +
-                  gemmar_part_offset<T>(gemmar_push_tile(call, item.slot, item.owner, local), part);
-
-    gemmar_bulk_store(to, gemmar_shared_address(s.staging[half]), sizeof(s.staging[0]));
-}
-
-/* The stamps behind what has been stored. */
-static __device__ __forceinline__ void gemmar_courier_stamp(const gemmar_call &call,
-                                                            const gemmar_role &r,
-                                                            const gemmar_item &item, uint32_t half,
-                                                            bool published)
-{
-    uint32_t part = r.cta * 2 + half, local = call.place.local;
-
-    gemmar_bulk_wait();
-    gemmar_fence_proxy_async();
-    gemmar_fence_acq_rel_sys();
-    if (!published) {
-        gemmar_st_relaxed_sys(gemmar_part_ready(call, item, local, part), r.epoch);
-        return;
-    }
-    for (uint32_t g = 0; g < call.place.locals; g++) {
-        if (g != local || call.copies == GEMMAR_COPIES_ALL) {
-            gemmar_st_relaxed_sys(call.locals[g].published +
-                                      (uint64_t)item.chunk * GEMMAR_CHUNK_PARTS + part,
-                                  r.epoch);
-        }
-    }
-}
-
-/* Bring every source of an own item, the first one while the consumer still multiplies. */
-template <class T>
 static __device__ __forceinline__ bool
-gemmar_courier_sources(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
-                       const gemmar_item &item, uint32_t half, uint32_t *added, bool ok)
+gemmar_courier_ask(const gemmar_call &call, const gemmar_role &r, uint32_t what, uint32_t *asked)
 {
-    uint32_t sources = gemmar_item_sources(call, r);
+    bool ok;
 
-    for (uint32_t source = 0; source < sources; source++) {
-        if (source > 0) {
-            gemmar_mbarrier_wait(gemmar_shared_address(&s.added[half]), *added);
-            *added ^= 1;
-        }
-        ok = gemmar_courier_bring<T>(call, s, r, item, half, source, ok);
+    if ((*asked & what) != 0) {
+        return true;
     }
+    *asked |= what;
+    ok = what == GEMMAR_ASKED_TOLD ? gemmar_courier_told(call, r)
+                                   : gemmar_fifo_wait_retired(&call, (uint32_t)r.epoch & 1);
+    gemmar_fence_proxy_async();
     return ok;
 }
 
@@ -198,19 +137,64 @@ static __device__ __forceinline__ void gemmar_turn_leave(const gemmar_call &call
     }
 }
 
+/* Staging, in rows, to C of every local rank, mine last. */
+template <class T>
+static __device__ __forceinline__ void
+gemmar_courier_publish(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
+                       const gemmar_item &item, uint32_t half)
+{
+    uint32_t local = p.call.place.local, locals = p.call.place.locals;
+    uint32_t staging = gemmar_shared_address(s.staging[half]);
+
+    for (uint32_t j = 1; j <= locals; j++) {
+        const CUtensorMap *map = &p.c[(local + j) % locals];
+
+        for (int q = 0; q < T::BN / 64; q++) {
+            gemmar_tma_store(map, staging + q * GEMMAR_BOX, item.col + q * 64,
+                             item.row + (int32_t)half * 64);
+        }
+    }
+}
+
+/* Where a part in staging goes: to its owner's slot (push), where anybody reads it (pull), or where
+ * the NIC does. */
+template <class T>
+static __device__ __forceinline__ char *
+gemmar_courier_target(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item,
+                      uint32_t part)
+{
+    uint32_t local = call.place.local;
+
+    if (item.kind == GEMMAR_ITEM_SUM) {
+        return gemmar_staging_at<T>(call, r, item, part);
+    }
+    if (item.kind == GEMMAR_ITEM_REDUCE) {
+        return gemmar_result_at<T>(call, r, item, part);
+    }
+    if (r.pull) {
+        return (char *)call.locals[local].partial + gemmar_part_offset<T>(item.chunk, part);
+    }
+    return (char *)call.locals[item.owner].partial +
+           gemmar_part_offset<T>(gemmar_push_tile(call, item.slot, item.owner, local), part);
+}
+
 /* Staging to where it belongs; it may be written again afterwards. */
 template <class T>
 static __device__ __forceinline__ void
 gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
                        const gemmar_role &r, const gemmar_item &item, uint32_t half, bool publishes)
 {
-    bool far = p.call.place.locals > 1 && (publishes || !r.pull);
+    bool far = p.call.place.locals > 1 && (publishes || (item.kind == GEMMAR_ITEM_PART && !r.pull));
 
     if (far) {
         gemmar_turn_take(p.call);
     }
-    publishes ? gemmar_courier_publish<T>(p, s, item, half)
-              : gemmar_courier_send<T>(p.call, s, r, item, half);
+    if (publishes) {
+        gemmar_courier_publish<T>(p, s, item, half);
+    } else {
+        gemmar_bulk_store(gemmar_courier_target<T>(p.call, r, item, gemmar_part_of<T>(r, half)),
+                          gemmar_shared_address(s.staging[half]), sizeof(s.staging[0]));
+    }
     gemmar_bulk_commit();
     gemmar_bulk_wait_read();
     if (far) {
@@ -218,7 +202,88 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
     }
 }
 
-/* One lane acts; the warp waits with it. */
+/* A part of an own chunk lies where the NIC reads it. The courier of its last part sends the chunk
+ * on its way. */
+static __device__ __forceinline__ bool
+gemmar_courier_hand_on(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item)
+{
+    uint64_t tile = gemmar_parts_tile_bytes(&call.map);
+    gemmar_fifo_request request = {item.window * tile,
+                                   (uint32_t)gemmar_parts_bytes(&call.map, item.chunk), item.window,
+                                   0, (uint32_t)r.epoch};
+
+    if (!gemmar_exec_last(&call.words.tiles_done[item.chunk], GEMMAR_CHUNK_PARTS)) {
+        return true;
+    }
+    if (item.kind == GEMMAR_ITEM_REDUCE) {
+        return gemmar_fifo_push_all(&call, GEMMAR_ROUTE_GATHER, &request);
+    }
+    if (call.algo == GEMMAR_ALGO_DIRECT) {
+        gemmar_exec_stamp(&call.words.staged[item.slot], r.epoch);
+        return gemmar_fifo_push_all(&call, GEMMAR_ROUTE_DIRECT, &request);
+    }
+    if (item.node == call.place.node) {
+        gemmar_exec_stamp(&call.words.staged[item.slot], r.epoch);
+        return true;
+    }
+    request.route = GEMMAR_ROUTE_SCATTER * call.place.nodes + item.node;
+    return gemmar_fifo_push(&call, &request);
+}
+
+/* The stamps behind what has been stored, or the command. False: the call is being left. */
+template <class T>
+static __device__ __forceinline__ bool
+gemmar_courier_stamp(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item,
+                     uint32_t half, bool publishes)
+{
+    uint32_t part = gemmar_part_of<T>(r, half), local = call.place.local;
+
+    gemmar_bulk_wait();
+    gemmar_fence_proxy_async();
+    gemmar_fence_acq_rel_sys();
+    if (!publishes && item.kind != GEMMAR_ITEM_PART) {
+        return gemmar_courier_hand_on(call, r, item);
+    }
+    if (!publishes) {
+        gemmar_st_relaxed_sys(gemmar_part_ready(call, item, local, part), r.epoch);
+        return true;
+    }
+    for (uint32_t g = 0; g < call.place.locals; g++) {
+        if (g != local || call.copies == GEMMAR_COPIES_ALL) {
+            gemmar_st_relaxed_sys(call.locals[g].published +
+                                      (uint64_t)item.chunk * GEMMAR_CHUNK_PARTS + part,
+                                  r.epoch);
+        }
+    }
+    return true;
+}
+
+/* Staging goes away, as a part or published, and may then be written again. One lane acts; the warp
+ * waits with it. */
+template <class T>
+static __device__ __forceinline__ bool
+gemmar_courier_send(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const gemmar_role &r,
+                    const gemmar_item &item, uint32_t i, uint32_t half, bool publishes, bool ok)
+{
+    const gemmar_call &call = p.call;
+    bool acts = threadIdx.x % 32 == 0;
+    bool stamps = call.place.locals > 1 || call.copies == GEMMAR_COPIES_ALL || !publishes;
+
+    if (ok && acts) {
+        gemmar_courier_deliver<T>(p, s, r, item, half, publishes);
+    }
+    gemmar_warp_arrive(&s.freed[half]);
+    if (acts) {
+        gemmar_trace(p, half, i, GEMMAR_TRACE_READ);
+    }
+    if (ok && acts && stamps) {
+        ok = gemmar_courier_stamp<T>(call, r, item, half, publishes);
+        gemmar_trace(p, half, i, GEMMAR_TRACE_STORED);
+    }
+    return ok;
+}
+
+/* All lanes come. */
 template <class T>
 static __device__ __forceinline__ void
 gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const gemmar_role &r,
@@ -226,32 +291,26 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
 {
     const gemmar_call &call = p.call;
     gemmar_cursor ring = {0, 0};
-    uint32_t staged = 0, added = 0;
-    bool ok = true, asked = call.place.locals == 1;
+    uint32_t asked = call.place.locals == 1 ? GEMMAR_ASKED_TOLD : 0, staged = 0, added = 0;
+    bool ok = true;
 
     for (uint32_t i = 0; i < r.items; i++) {
         gemmar_item item = gemmar_item_take<T>(s, &ring);
-        bool publishes = gemmar_item_publishes(call, r, item), acts = lane == 0;
+        bool publishes = gemmar_item_publishes(call, item);
+        bool travels = gemmar_item_travels(call, item);
 
-        if (publishes && acts) {
+        if (item.kind != GEMMAR_ITEM_PART && lane == 0) {
             ok = gemmar_courier_sources<T>(call, s, r, item, half, &added, ok);
-            ok = ok && (asked || gemmar_courier_told(call, r));
-            asked = true;
+            ok = ok && (!publishes || gemmar_courier_ask(call, r, GEMMAR_ASKED_TOLD, &asked));
+            ok = ok && ((publishes && !travels) ||
+                        gemmar_courier_ask(call, r, GEMMAR_ASKED_RETIRED, &asked));
             gemmar_trace(p, half, i, GEMMAR_TRACE_SOURCE);
         }
         __syncwarp();
-        gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half]), staged);
-        staged ^= 1;
-        if (ok && acts) {
-            gemmar_courier_deliver<T>(p, s, r, item, half, publishes);
-        }
-        gemmar_warp_arrive(&s.freed[half]);
-        if (acts) {
-            gemmar_trace(p, half, i, GEMMAR_TRACE_READ);
-        }
-        if (ok && acts && (call.place.locals > 1 || call.copies == GEMMAR_COPIES_ALL)) {
-            gemmar_courier_stamp(call, r, item, half, publishes);
-            gemmar_trace(p, half, i, GEMMAR_TRACE_STORED);
+        for (int last = !travels; last < 2; last++) { /* what travels is staged twice */
+            gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half]), staged);
+            staged ^= 1;
+            ok = gemmar_courier_send<T>(p, s, r, item, i, half, publishes && last != 0, ok);
         }
     }
     if (lane == 0) {
@@ -286,7 +345,8 @@ static __device__ __forceinline__ void gemmar_wait_published(const gemmar_call &
         int64_t chunk = i / GEMMAR_CHUNK_PARTS;
 
         if (!gemmar_courier_wait(call, &published[i], r.epoch, GEMMAR_STAGE_PUBLISH,
-                                 gemmar_map_owner(&call.map, chunk), (uint64_t)chunk)) {
+                                 call.place.node, gemmar_map_owner(&call.map, chunk),
+                                 (uint64_t)chunk)) {
             return;
         }
     }

@@ -43,13 +43,12 @@ GEMMAR_EXEC bool gemmar_fifo_push_all(const struct gemmar_call *call, uint32_t k
 
 /* Staging and result of this parity were last read by the NIC for call epoch - 2; once per CTA,
  * before its first store there. */
-GEMMAR_EXEC bool gemmar_fifo_wait_retired(const struct gemmar_call *call,
-                                          const struct gemmar_cta *cta)
+GEMMAR_EXEC bool gemmar_fifo_wait_retired(const struct gemmar_call *call, uint32_t parity)
 {
     struct gemmar_wait_for proxy = {GEMMAR_STAGE_FIFO_PUSH, call->place.rank, UINT32_MAX,
-                                    call->net.heads[cta->parity]};
+                                    call->net.heads[parity]};
 
-    return gemmar_exec_wait(call, call->net.ring.retired, call->net.heads[cta->parity], &proxy);
+    return gemmar_exec_wait(call, call->net.ring.retired, call->net.heads[parity], &proxy);
 }
 
 #endif

@@ -35,11 +35,55 @@ gemmar_producer(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const g
     for (uint32_t i = 0; i < r.items; i++) {
         gemmar_item item = gemmar_item_take<T>(s, &ring);
 
-        if (r.computes && threadIdx.x % 32 == 0) {
+        if (r.computes && i < r.firsts && threadIdx.x % 32 == 0) {
             gemmar_produce<T, N_MAJOR>(&p.a, &p.b, s.stages, s.barriers, &stage, r.cta, item.row,
                                        item.col, k_blocks);
         }
         __syncwarp();
+    }
+}
+
+/* Add every source as its courier brings it into staging. */
+template <class T, bool BF16>
+static __device__ __forceinline__ void gemmar_consumer_add(gemmar_fused_shared<T> &s, uint32_t half,
+                                                           uint32_t thread, uint32_t sources,
+                                                           uint32_t *loaded, float (&d)[T::BN / 2])
+{
+    for (uint32_t i = 0; i < sources; i++) {
+        gemmar_mbarrier_wait(gemmar_shared_address(&s.loaded[half]), *loaded);
+        *loaded ^= 1;
+        gemmar_add_part<T::BN, BF16>((const uint4 *)s.staging[half], thread, d);
+        if (i + 1 < sources) {
+            gemmar_warp_arrive(&s.added[half]);
+        }
+    }
+    if (sources > 0) {
+        gemmar_bar_sync(half + 1, 128); /* all have read before anybody writes */
+    }
+}
+
+/* The accumulators go into staging as they leave: as a part, in rows, or one after the other. */
+template <class T, bool BF16>
+static __device__ __forceinline__ void
+gemmar_consumer_stage(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_item &item,
+                      uint32_t half, uint32_t thread, uint32_t *freed, const float (&d)[T::BN / 2])
+{
+    bool publishes = gemmar_item_publishes(call, item);
+    bool travels = gemmar_item_travels(call, item);
+
+    if (!publishes || travels) {
+        gemmar_stage_part<T::BN, BF16>((uint4 *)s.staging[half], thread, d);
+        gemmar_fence_async_shared();
+        gemmar_warp_arrive(&s.staged[half]);
+    }
+    if (travels) {
+        gemmar_mbarrier_wait(gemmar_shared_address(&s.freed[half]), *freed);
+        *freed ^= 1;
+    }
+    if (publishes) {
+        gemmar_stage_rows<T::BN, BF16>(gemmar_shared_address(s.staging[half]), thread, d);
+        gemmar_fence_async_shared();
+        gemmar_warp_arrive(&s.staged[half]);
     }
 }
 
@@ -51,14 +95,14 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
     const gemmar_call &call = p.call;
     gemmar_cursor stage = {0, 0}, ring = {0, 0};
     uint32_t thread = threadIdx.x % 128, freed = 1, loaded = 0;
-    uint32_t sources = gemmar_item_sources(call, r);
-    uint4 *staging = (uint4 *)s.staging[half];
-    int32_t k_blocks = r.computes ? (int32_t)gemmar_div_up(call.operands.k, GEMMAR_BK) : 0;
     bool plain =
         call.operands.alpha == 1.0f && call.operands.beta == 0.0f && call.operands.bias == NULL;
     float d[T::BN / 2];
 
     for (uint32_t i = 0; i < r.items; i++) {
+        int32_t k_blocks =
+            r.computes && i < r.firsts ? (int32_t)gemmar_div_up(call.operands.k, GEMMAR_BK) : 0;
+
         if (thread == 0) {
             gemmar_trace(p, half, i, GEMMAR_TRACE_BEGIN);
         }
@@ -76,27 +120,12 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
 
         gemmar_mbarrier_wait(gemmar_shared_address(&s.freed[half]), freed);
         freed ^= 1;
-        if (!gemmar_item_publishes(call, r, item)) {
-            gemmar_stage_part<T::BN, BF16>(staging, thread, d);
-        } else {
-            for (uint32_t source = 0; source < sources; source++) {
-                gemmar_mbarrier_wait(gemmar_shared_address(&s.loaded[half]), loaded);
-                loaded ^= 1;
-                gemmar_add_part<T::BN, BF16>(staging, thread, d);
-                if (source + 1 < sources) {
-                    gemmar_warp_arrive(&s.added[half]);
-                }
-            }
-            if (!plain) {
-                gemmar_scale<T::BN, BF16>(call, (int64_t)item.row + half * 64, item.col, thread, d);
-            }
-            if (sources > 0) {
-                gemmar_bar_sync(half + 1, 128); /* all have read before anybody writes */
-            }
-            gemmar_stage_rows<T::BN, BF16>(gemmar_shared_address(staging), thread, d);
+        gemmar_consumer_add<T, BF16>(s, half, thread, gemmar_item_sources(call, r, item), &loaded,
+                                     d);
+        if (!plain && item.kind != GEMMAR_ITEM_GATHER && gemmar_item_publishes(call, item)) {
+            gemmar_scale<T::BN, BF16>(call, (int64_t)item.row + half * 64, item.col, thread, d);
         }
-        gemmar_fence_async_shared();
-        gemmar_warp_arrive(&s.staged[half]);
+        gemmar_consumer_stage<T, BF16>(call, s, item, half, thread, &freed, d);
         if (thread == 0) {
             gemmar_trace(p, half, i, GEMMAR_TRACE_STAGED);
         }
@@ -121,11 +150,15 @@ static __device__ __forceinline__ void gemmar_fused_init(gemmar_fused_shared<T> 
     gemmar_mbarrier_init_fence();
 }
 
-/* The last CTA of the grid moves the epoch on; the next launch sees it. */
+/* The last CTA of the grid saves where the ring stands and moves the epoch on; the next launch sees
+ * it. */
 static __device__ __forceinline__ void gemmar_fused_end(const gemmar_call &call,
                                                         const gemmar_role &r)
 {
     if (gemmar_exec_last(call.words.ctas_done, gridDim.x)) {
+        if (call.algo != GEMMAR_ALGO_LOCAL) {
+            call.net.heads[r.epoch & 1] = *call.net.ticket;
+        }
         call.words.copy_next[(r.epoch + 1) & 1] = 0;
         *call.words.epoch = r.epoch + 1;
     }
@@ -150,11 +183,11 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
     }
     gemmar_cluster_sync();
     if (warp >= 4) {
-        gemmar_registers_up<224>();
+        gemmar_registers_up<216>();
         gemmar_consumer<T, BF16, N_MAJOR>(p, s, r, warp / 4 - 1);
         gemmar_copy<T>(p.call, r, lane);
     } else {
-        gemmar_registers_down<56>();
+        gemmar_registers_down<72>();
         if (warp == 0) {
             gemmar_producer<T, N_MAJOR>(p, s, r);
         } else if (warp < 3) {

@@ -136,7 +136,7 @@ GEMMAR_EXEC bool gemmar_intra_reduce(const struct gemmar_call *call, const struc
     int64_t count = gemmar_map_first(map, call->place.local + 1) - first;
 
     if (call->algo != GEMMAR_ALGO_LOCAL &&
-        !gemmar_exec_all(cta, cta->lane != 0 || gemmar_fifo_wait_retired(call, cta))) {
+        !gemmar_exec_all(cta, cta->lane != 0 || gemmar_fifo_wait_retired(call, cta->parity))) {
         return false;
     }
     for (int64_t s = cta->index - range->first; s < count; s += range->count) {

@@ -10,12 +10,24 @@
 
 #define GEMMAR_ITEMS 16 /* of the list that the lister is ahead at most */
 
+/* What is done with a tile: multiply or start from zero, add the sources, send away. */
+enum gemmar_item_kind {
+    GEMMAR_ITEM_PART = 0, /* the product, as a part to its owner (push) or own memory (pull) */
+    GEMMAR_ITEM_SUM,      /* sum of the local ranks: the result, or with more nodes into staging */
+    GEMMAR_ITEM_REDUCE,   /* sum of all nodes' staging: the result */
+    GEMMAR_ITEM_GATHER,   /* two-shot: the result, which another node has reduced */
+};
+
 /* One tile of this CTA. */
 struct gemmar_item {
+    uint32_t kind;    /* enum gemmar_item_kind */
     int32_t row, col; /* first element of C */
     uint32_t owner;
     uint32_t slot; /* of the chunk in its owner's range */
     uint32_t chunk;
+    /* Own chunks, two nodes and more: place in its window of the network, and in two-shot the node
+     * that reduces it (direct: 0). */
+    uint32_t window, node;
 };
 
 template <class T> struct gemmar_fused_shared {
@@ -34,19 +46,30 @@ template <class T> struct gemmar_fused_shared {
 /* What the roles of a CTA know alike. */
 struct gemmar_role {
     uint64_t epoch;
-    uint32_t cta;     /* of the cluster */
-    uint32_t cluster; /* among those with the same work */
-    uint32_t clusters;
-    uint32_t items; /* of this cluster's list */
-    bool computes;  /* else it only adds parts (pull) */
+    uint32_t cta;      /* of the cluster */
+    uint32_t cluster;  /* among those with the same first items */
+    uint32_t clusters; /* of them */
+    uint32_t firsts;   /* this cluster's items that multiply or sum inside the node ... */
+    uint32_t reduces;  /* ... then between nodes, ... */
+    uint32_t items;    /* ... and those that gather: all of them */
+    bool computes;     /* else its first items only add parts (pull) */
     bool pull;
 };
+
+/* How many of `work` items cluster `index` of `count` has. */
+static __device__ __forceinline__ uint32_t gemmar_share(uint32_t work, uint32_t index,
+                                                        uint32_t count)
+{
+    return work > index ? (work - index - 1) / count + 1 : 0;
+}
 
 static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &call)
 {
     gemmar_role r;
-    uint32_t compute = call.plan.compute.count / 2, mine = blockIdx.x / 2;
-    int64_t work = call.map.chunks;
+    uint32_t compute = call.plan.compute.count / 2, mine = blockIdx.x / 2, all = gridDim.x / 2;
+    uint32_t work = (uint32_t)call.map.chunks;
+    uint32_t own = gemmar_visit_first(&call.map, call.place.local + 1) -
+                   gemmar_visit_first(&call.map, call.place.local);
 
     r.epoch = *call.words.epoch;
     r.cta = blockIdx.x & 1;
@@ -54,26 +77,45 @@ static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &
     r.computes = mine < compute;
     r.cluster = r.computes ? mine : mine - compute;
     r.clusters = r.computes ? compute : call.plan.intra.count / 2;
-    if (!r.computes) {
-        work = gemmar_map_first(&call.map, call.place.local + 1) -
-               gemmar_map_first(&call.map, call.place.local);
+    r.firsts = gemmar_share(r.computes ? work : own, r.cluster, r.clusters);
+    r.reduces = 0;
+    r.items = r.firsts;
+    if (call.algo != GEMMAR_ALGO_LOCAL) { /* all clusters, when they are done with the first ones */
+        uint32_t reduced = gemmar_visit_reduces(&call.map, call.algo == GEMMAR_ALGO_TWO_SHOT,
+                                                call.place.node, call.place.local);
+
+        r.reduces = gemmar_share(reduced, mine, all);
+        r.items += r.reduces + gemmar_share(own - reduced, mine, all);
     }
-    r.items = work > r.cluster ? (uint32_t)((work - r.cluster - 1) / r.clusters + 1) : 0;
     return r;
 }
 
-/* Does the owner's epilogue end this item here? */
-static __device__ __forceinline__ bool
-gemmar_item_publishes(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item)
+/* Is this item's outcome the result, for all local ranks? */
+static __device__ __forceinline__ bool gemmar_item_publishes(const gemmar_call &call,
+                                                             const gemmar_item &item)
 {
-    return r.pull ? !r.computes : item.owner == call.place.local;
+    return item.kind == GEMMAR_ITEM_SUM ? call.algo == GEMMAR_ALGO_LOCAL
+                                        : item.kind != GEMMAR_ITEM_PART;
 }
 
-/* Ranks whose parts an own item adds. */
-static __device__ __forceinline__ uint32_t gemmar_item_sources(const gemmar_call &call,
-                                                               const gemmar_role &r)
+/* Is its outcome also for the other nodes, as parts? It leaves before the result does. */
+static __device__ __forceinline__ bool gemmar_item_travels(const gemmar_call &call,
+                                                           const gemmar_item &item)
 {
-    return r.pull ? call.place.locals : call.place.locals - 1;
+    return item.kind == GEMMAR_ITEM_REDUCE && call.algo == GEMMAR_ALGO_TWO_SHOT;
+}
+
+/* Tiles that it adds. */
+static __device__ __forceinline__ uint32_t gemmar_item_sources(const gemmar_call &call,
+                                                               const gemmar_role &r,
+                                                               const gemmar_item &item)
+{
+    switch (item.kind) {
+    case GEMMAR_ITEM_SUM: return r.pull ? call.place.locals : call.place.locals - 1;
+    case GEMMAR_ITEM_REDUCE: return call.place.nodes;
+    case GEMMAR_ITEM_GATHER: return 1;
+    default: return 0;
+    }
 }
 
 /* One thread of each half; half 0 writes. */
@@ -109,35 +151,66 @@ static __device__ __forceinline__ gemmar_item gemmar_item_take(gemmar_fused_shar
     return item;
 }
 
+/* Item i of this cluster, but for what a CTA has of its own. */
+static __device__ __forceinline__ gemmar_item gemmar_item_at(const gemmar_call &call,
+                                                             const gemmar_role &r, uint32_t i)
+{
+    const gemmar_visit_order *order = &call.tensor.order;
+    int two_shot = call.algo == GEMMAR_ALGO_TWO_SHOT;
+    uint32_t local = call.place.local, node = call.place.node;
+    uint32_t mine = blockIdx.x / 2, all = gridDim.x / 2, at = r.cluster + i * r.clusters;
+    gemmar_visit v;
+    gemmar_item item;
+
+    if (i >= r.firsts + r.reduces) {
+        at = mine + (i - r.firsts - r.reduces) * all;
+        v = gemmar_visit_gather(&call.map, node, local, at);
+        item.kind = GEMMAR_ITEM_GATHER;
+    } else if (i >= r.firsts) {
+        at = mine + (i - r.firsts) * all;
+        v = gemmar_visit_reduce(&call.map, two_shot, node, local, order, at);
+        item.kind = GEMMAR_ITEM_REDUCE;
+    } else if (r.computes) {
+        v = gemmar_visit_at(&call.map, local, order, at);
+        item.kind = r.pull || v.owner != local ? GEMMAR_ITEM_PART : GEMMAR_ITEM_SUM;
+    } else {
+        v = gemmar_visit_of(&call.map, local, order, at);
+        item.kind = GEMMAR_ITEM_SUM;
+    }
+    item.owner = v.owner;
+    item.slot = v.slot;
+    item.chunk = v.chunk;
+    item.window = v.slot;
+    item.node = 0;
+    if (two_shot && v.owner == local) {
+        item.node = gemmar_map_node(&call.map, v.chunk);
+        item.window = v.chunk - (uint32_t)gemmar_map_sub_first(&call.map, local, item.node);
+    }
+    return item;
+}
+
 /* The lister, one lane. */
 template <class T>
 static __device__ __forceinline__ void gemmar_list(const gemmar_fused_params &p,
                                                    gemmar_fused_shared<T> &s, const gemmar_role &r)
 {
     const gemmar_call &call = p.call;
-    uint32_t local = call.place.local;
     gemmar_cursor ring = {0, 1};
 
     for (uint32_t i = 0; i < r.items; i++) {
-        uint32_t at = r.cluster + i * r.clusters;
-        gemmar_visit v = r.computes ? gemmar_visit_at(&call.map, local, &call.tensor.order, at)
-                                    : gemmar_visit_of(&call.map, local, call.tensor.order.band, at);
-        uint32_t row = v.chunk / (uint32_t)call.map.chunks_per_row;
-        uint32_t col = v.chunk - row * (uint32_t)call.map.chunks_per_row;
-        gemmar_item item;
+        gemmar_item item = gemmar_item_at(call, r, i);
+        uint32_t row = item.chunk / (uint32_t)call.map.chunks_per_row;
+        uint32_t col = item.chunk - row * (uint32_t)call.map.chunks_per_row;
 
         item.row = (int32_t)(row * call.map.tile_m + (T::ALONG_N ? 0 : r.cta * GEMMAR_BM));
         item.col = (int32_t)(col * call.map.tile_n + (T::ALONG_N ? r.cta * T::BN : 0));
-        item.owner = v.owner;
-        item.slot = v.slot;
-        item.chunk = v.chunk;
         gemmar_mbarrier_wait(gemmar_shared_address(&s.item_empty[ring.at]), ring.phase);
         s.items[ring.at] = item;
         gemmar_mbarrier_arrive(gemmar_shared_address(&s.item_full[ring.at]));
         gemmar_cursor_next(&ring, GEMMAR_ITEMS);
         if (p.trace != NULL && i < p.trace_items) {
             p.trace[((uint64_t)blockIdx.x * p.trace_items + i) * GEMMAR_TRACE_EVENTS +
-                    GEMMAR_TRACE_KIND] = 1 + v.owner;
+                    GEMMAR_TRACE_KIND] = 1 + item.owner;
         }
     }
 }

@@ -181,6 +181,9 @@ static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
     gemmar_launch_fill(comm, plan, operands, call);
     call->plan = gemmar_plan_local_gpu(plan, gpu->most_ctas, comm->settings.ctas);
     call->tensor = plan->tensor;
+    if (plan->algo == GEMMAR_ALGO_TWO_SHOT) {
+        call->tensor.order.first_node = (comm->place.node + 1) % comm->place.nodes;
+    }
     call->copies = gemmar_gpu_targets(comm, &plan->map, operands, targets, &told.c);
     call->out_ld = gemmar_plan_out_ld(plan->map.n);
     call->told = gemmar_told_hash(&told);

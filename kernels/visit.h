@@ -50,24 +50,32 @@ GEMMAR_HD uint32_t gemmar_visit_slot(const struct gemmar_tile_map *map, uint32_t
     return head + (b * band + in % high) * cols + in / high;
 }
 
-GEMMAR_HD struct gemmar_visit gemmar_visit_of(const struct gemmar_tile_map *map, uint32_t owner,
-                                              uint32_t band, uint32_t i)
-{
-    uint32_t first = gemmar_visit_first(map, owner), end = gemmar_visit_first(map, owner + 1);
-    struct gemmar_visit v;
-
-    v.owner = owner;
-    v.slot = gemmar_visit_slot(map, first, end, band, i);
-    v.chunk = first + v.slot;
-    return v;
-}
-
-/* How the lists of a call are made; agreed by all ranks. */
+/* How the lists of a call are made; agreed by the ranks of a node. */
 struct gemmar_visit_order {
     uint32_t block; /* chunks of each owner in a round */
     uint32_t lead;  /* rounds of F before O(0), at least 1 */
     uint32_t band;  /* rows of chunks walked together */
+    /* Two-shot: an owner's walk begins about where the part of this node begins, so that the nodes
+     * do not all send to the same one. Else 0. */
+    uint32_t first_node;
 };
+
+/* The i-th chunk of an owner's walk. */
+GEMMAR_HD struct gemmar_visit gemmar_visit_of(const struct gemmar_tile_map *map, uint32_t owner,
+                                              const struct gemmar_visit_order *order, uint32_t i)
+{
+    uint32_t first = gemmar_visit_first(map, owner), end = gemmar_visit_first(map, owner + 1);
+    struct gemmar_visit v;
+
+    if (order->first_node != 0) {
+        i += (uint32_t)gemmar_part_first(end - first, map->nodes, order->first_node);
+        i -= i >= end - first ? end - first : 0;
+    }
+    v.owner = owner;
+    v.slot = gemmar_visit_slot(map, first, end, order->band, i);
+    v.chunk = first + v.slot;
+    return v;
+}
 
 /* Chunk f of F(0), F(1), ... Owners differ by one chunk at most: all rounds are full but the last.
  */
@@ -82,7 +90,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_foreign(const struct gemmar_tile_map 
 
     if (r < full) {
         owner = (local + 1 + i / block) % locals;
-        return gemmar_visit_of(map, owner, order->band, r * block + i % block);
+        return gemmar_visit_of(map, owner, order, r * block + i % block);
     }
     i = f - full * round;
     for (uint32_t turn = 2; turn < locals; turn++) {
@@ -95,7 +103,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_foreign(const struct gemmar_tile_map 
         i -= left;
         owner = (owner + 1) % locals;
     }
-    return gemmar_visit_of(map, owner, order->band, full * block + i);
+    return gemmar_visit_of(map, owner, order, full * block + i);
 }
 
 /* Position p, 0 <= p < map->chunks, of local rank `local`'s list. */
@@ -107,7 +115,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map,
     uint32_t ahead = (order->lead - 1) * round, pairs, q, t;
 
     if (foreign == 0) {
-        return gemmar_visit_of(map, local, order->band, p);
+        return gemmar_visit_of(map, local, order, p);
     }
     ahead = ahead < foreign ? ahead : foreign;
     if (p < ahead) {
@@ -123,7 +131,50 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map,
         return gemmar_visit_foreign(map, local, order, ahead + t * round + q);
     }
     q -= t < pairs ? round : foreign - ahead - pairs * round;
-    return gemmar_visit_of(map, local, order->band, t * order->block + q);
+    return gemmar_visit_of(map, local, order, t * order->block + q);
+}
+
+/* Behind its list, with more than one node, a rank reduces: direct, all own chunks in the order of
+ * their walk, which is about that in which the node sums come; two-shot, those of its node's part.
+ */
+GEMMAR_HD uint32_t gemmar_visit_reduces(const struct gemmar_tile_map *map, int two_shot,
+                                        uint32_t node, uint32_t local)
+{
+    if (two_shot) {
+        return (uint32_t)(gemmar_map_sub_first(map, local, node + 1) -
+                          gemmar_map_sub_first(map, local, node));
+    }
+    return gemmar_visit_first(map, local + 1) - gemmar_visit_first(map, local);
+}
+
+GEMMAR_HD struct gemmar_visit gemmar_visit_reduce(const struct gemmar_tile_map *map, int two_shot,
+                                                  uint32_t node, uint32_t local,
+                                                  const struct gemmar_visit_order *order,
+                                                  uint32_t i)
+{
+    struct gemmar_visit v;
+
+    if (!two_shot) {
+        return gemmar_visit_of(map, local, order, i);
+    }
+    v.owner = local;
+    v.chunk = (uint32_t)gemmar_map_sub_first(map, local, node) + i;
+    v.slot = v.chunk - gemmar_visit_first(map, local);
+    return v;
+}
+
+/* At last, in two-shot, it takes what the other nodes reduced, those behind its own first. */
+GEMMAR_HD struct gemmar_visit gemmar_visit_gather(const struct gemmar_tile_map *map, uint32_t node,
+                                                  uint32_t local, uint32_t i)
+{
+    uint32_t first = gemmar_visit_first(map, local), end = gemmar_visit_first(map, local + 1);
+    struct gemmar_visit v;
+
+    v.owner = local;
+    v.slot = (uint32_t)gemmar_map_sub_first(map, local, node + 1) - first + i;
+    v.slot -= v.slot >= end - first ? end - first : 0;
+    v.chunk = first + v.slot;
+    return v;
 }
 
 #endif

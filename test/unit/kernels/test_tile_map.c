@@ -4,6 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "kernels/parts.h"
 #include "kernels/tile_map.h"
 
 static uint64_t state = 88172645463325252u;
@@ -91,6 +92,40 @@ START_TEST(every_chunk_has_one_owner_and_one_node)
 END_TEST
 
 /* A rank that skipped or repeated a chunk would stop the others for ever. */
+/* The tensor-core kernel's tiles travel without the parts behind the last one that has an element.
+ */
+START_TEST(parts_on_the_wire_end_with_the_last_valid_one)
+{
+    static const uint32_t shapes[][2] = {{256, 256}, {256, 128}, {128, 256}, {128, 128}};
+
+    for (uint32_t m = 1; m <= 300; m += 7) {
+        for (uint32_t i = 0; i < 4; i++) {
+            for (uint32_t n = 1; n <= 300; n += 13) {
+                struct gemmar_tile_map map =
+                    gemmar_map_init(m, n, 2, shapes[i][0], shapes[i][1], 1, 2, 1);
+                uint32_t across = gemmar_parts_across(&map);
+                uint64_t part = gemmar_parts_tile_bytes(&map) / GEMMAR_CHUNK_PARTS, all = 0;
+
+                for (int64_t c = 0; c < map.chunks; c++) {
+                    struct gemmar_chunk chunk = gemmar_map_chunk(&map, c);
+                    uint32_t last = 0;
+
+                    for (uint32_t p = 0; p < GEMMAR_CHUNK_PARTS; p++) {
+                        if (p / across * GEMMAR_PART_ROWS < chunk.rows &&
+                            p % across * (map.tile_n / across) < chunk.cols) {
+                            last = p;
+                        }
+                    }
+                    ck_assert_uint_eq(gemmar_parts_bytes(&map, c), (last + 1) * part);
+                    all += (last + 1) * part;
+                }
+                ck_assert_uint_eq(gemmar_parts_wire_bytes(&map, 0, 0, 0), all);
+            }
+        }
+    }
+}
+END_TEST
+
 START_TEST(a_visit_order_is_a_permutation)
 {
     for (int round = 0; round < 200; round++) {
@@ -167,6 +202,7 @@ int main(void)
     tcase_add_test(tests, tiles_fill_their_chunk);
     tcase_add_test(tests, every_chunk_has_one_owner_and_one_node);
     tcase_add_test(tests, a_visit_order_is_a_permutation);
+    tcase_add_test(tests, parts_on_the_wire_end_with_the_last_valid_one);
     tcase_add_test(tests, wire_bytes_are_those_of_the_chunks_that_travel);
     tcase_add_test(tests, large_outputs_keep_64_bit_offsets);
     tcase_add_test(tests, an_empty_output_has_no_chunks);

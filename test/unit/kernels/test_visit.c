@@ -8,6 +8,7 @@
 
 #include "kernels/visit.h"
 
+#define MAX_NODES    5
 #define MAX_LOCALS   8
 #define MAX_CLUSTERS 80
 
@@ -24,12 +25,13 @@ static uint32_t pick(uint32_t low, uint32_t high)
 static struct gemmar_tile_map random_map(void)
 {
     return gemmar_map_init(pick(1, 9000), pick(1, 9000), 2, pick(0, 1) ? 256 : 128,
-                           pick(0, 1) ? 256 : 128, 1, 1, pick(1, MAX_LOCALS));
+                           pick(0, 1) ? 256 : 128, 1, pick(1, MAX_NODES), pick(1, MAX_LOCALS));
 }
 
-static struct gemmar_visit_order random_order(void)
+static struct gemmar_visit_order random_order(const struct gemmar_tile_map *map)
 {
-    return (struct gemmar_visit_order){pick(1, MAX_CLUSTERS), pick(1, 4), pick(1, 9)};
+    return (struct gemmar_visit_order){pick(1, MAX_CLUSTERS), pick(1, 4), pick(1, 9),
+                                       pick(0, map->nodes - 1)};
 }
 
 START_TEST(firsts_in_32_bits_are_those_of_the_map)
@@ -48,7 +50,7 @@ START_TEST(a_list_has_every_chunk_once)
 {
     for (int round = 0; round < 100; round++) {
         struct gemmar_tile_map map = random_map();
-        struct gemmar_visit_order order = random_order();
+        struct gemmar_visit_order order = random_order(&map);
         uint32_t local = pick(0, map.locals - 1);
         char *seen = calloc((size_t)map.chunks, 1);
 
@@ -71,14 +73,14 @@ START_TEST(lists_are_sorted_by_round_and_foreign_before_own)
 {
     for (int round = 0; round < 100; round++) {
         struct gemmar_tile_map map = random_map();
-        struct gemmar_visit_order order = random_order();
+        struct gemmar_visit_order order = random_order(&map);
         uint32_t *round_of = calloc((size_t)map.chunks, sizeof(*round_of));
 
         for (uint32_t g = 0; g < map.locals; g++) {
             uint32_t count = gemmar_visit_first(&map, g + 1) - gemmar_visit_first(&map, g);
 
             for (uint32_t i = 0; i < count; i++) {
-                round_of[gemmar_visit_of(&map, g, order.band, i).chunk] = i / order.block;
+                round_of[gemmar_visit_of(&map, g, &order, i).chunk] = i / order.block;
             }
         }
         for (uint32_t local = 0; local < map.locals; local++) {
@@ -146,8 +148,39 @@ START_TEST(push_ends_whatever_the_number_of_clusters)
         for (uint32_t g = 0; g < map.locals; g++) {
             clusters[g] = pick(1, MAX_CLUSTERS);
         }
-        struct gemmar_visit_order order = random_order();
+        struct gemmar_visit_order order = random_order(&map);
         ck_assert(push_ends(&map, &order, clusters));
+    }
+}
+END_TEST
+
+/* What a rank reduces and what it takes from other nodes are together its own chunks. */
+START_TEST(own_chunks_are_reduced_or_gathered_once)
+{
+    for (int round = 0; round < 200; round++) {
+        struct gemmar_tile_map map = random_map();
+        struct gemmar_visit_order order = random_order(&map);
+        uint32_t local = pick(0, map.locals - 1), node = pick(0, map.nodes - 1);
+        uint32_t first = gemmar_visit_first(&map, local);
+        uint32_t own = gemmar_visit_first(&map, local + 1) - first;
+        int two_shot = (int)pick(0, 1);
+        uint32_t reduces = gemmar_visit_reduces(&map, two_shot, node, local);
+        char *seen = calloc((size_t)map.chunks, 1);
+
+        ck_assert_uint_le(reduces, own);
+        for (uint32_t i = 0; i < own; i++) {
+            struct gemmar_visit v =
+                i < reduces ? gemmar_visit_reduce(&map, two_shot, node, local, &order, i)
+                            : gemmar_visit_gather(&map, node, local, i - reduces);
+
+            ck_assert_uint_lt(v.slot, own);
+            ck_assert_uint_eq(v.chunk, first + v.slot);
+            ck_assert_int_eq(seen[v.chunk]++, 0);
+            if (two_shot) {
+                ck_assert_int_eq(gemmar_map_node(&map, v.chunk) == node, i < reduces);
+            }
+        }
+        free(seen);
     }
 }
 END_TEST
@@ -163,6 +196,7 @@ int main(void)
     tcase_add_test(tests, a_list_has_every_chunk_once);
     tcase_add_test(tests, lists_are_sorted_by_round_and_foreign_before_own);
     tcase_add_test(tests, push_ends_whatever_the_number_of_clusters);
+    tcase_add_test(tests, own_chunks_are_reduced_or_gathered_once);
     suite_add_tcase(suite, tests);
     srunner_set_tap(runner, "-");
     srunner_run_all(runner, CK_SILENT);
