@@ -12,6 +12,7 @@
     (256 << 10) /* docs/design.md: wire time hides the hand-over from here on */
 #define SMALL_M        256
 #define TWO_SHOT_BYTES (256 << 10) /* of a slice: below, one hop beats fewer bytes */
+#define NET_HOP_US     10.0        /* the second hop of two shots: push, NICs, stamp, reduction */
 #define CPU_CTAS       3
 #define BAND           8         /* rows of chunks walked together on a GPU */
 #define LEAD           2         /* rounds: parts are there when their owner wants them */
@@ -48,10 +49,30 @@ static uint32_t choose_chunk(int64_t m, uint32_t tile_bytes, const struct gemmar
     return bytes > tile_bytes ? bytes / tile_bytes : 1;
 }
 
-static uint32_t choose_algo(const struct gemmar_tile_map *map,
+/* What a rank sends to other nodes for each byte of its slice. */
+static double net_factor(uint32_t algo, uint32_t nodes)
+{
+    double others = nodes - 1.0;
+
+    return algo == GEMMAR_ALGO_TWO_SHOT ? 2 * others / nodes : others;
+}
+
+static double net_bytes_per_us(const struct gemmar_plan_facts *facts)
+{
+    return facts->net_mbps / 8.0;
+}
+
+/* With a known NIC: is the time of the bytes that two shots save more than that of their second
+ * hop? */
+static uint32_t choose_algo(int64_t m, int64_t n, uint32_t bytes,
                             const struct gemmar_plan_facts *facts)
 {
-    int64_t slice = map->m * map->n * map->element_bytes / facts->locals;
+    int64_t slice = m * n * bytes / facts->locals;
+    double saved = net_factor(GEMMAR_ALGO_DIRECT, facts->nodes) -
+                   net_factor(GEMMAR_ALGO_TWO_SHOT, facts->nodes);
+    bool pays = facts->sms != 0 && facts->net_mbps != 0
+                    ? (double)slice * saved > NET_HOP_US * net_bytes_per_us(facts)
+                    : slice > TWO_SHOT_BYTES;
 
     if (facts->nodes <= 1) {
         return GEMMAR_ALGO_LOCAL;
@@ -59,7 +80,7 @@ static uint32_t choose_algo(const struct gemmar_tile_map *map,
     if (facts->algo != 0) {
         return facts->algo;
     }
-    return facts->nodes > 2 && slice > TWO_SHOT_BYTES ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
+    return facts->nodes > 2 && pays ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
 }
 
 /* Measured on 2 H200 (bf16, docs/design.md section 4): what a cluster computes in a microsecond
@@ -75,6 +96,7 @@ static const struct tile {
 };
 
 #define LINK_BYTES_PER_US 390e3 /* of the copy engines, per direction */
+#define NET_COMMAND_US    1.0   /* of proxy and NIC for a chunk and its stamp, however short */
 
 void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
 {
@@ -82,21 +104,44 @@ void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
     *out_n = tiles[shape].n;
 }
 
-/* Microseconds of a call with this tile but for what all tiles have alike. Either the product is
- * the longer part, and the last wave's tiles still travel when it is done; or the link is, and
- * idles until the first wave is done. */
-static double cost(const struct tile *t, int64_t m, int64_t n, int64_t k, uint32_t locals,
-                   uint32_t clusters)
+/* Microseconds that the NIC is busy with a call; 0: one node, or a NIC of unknown rate. */
+static double net_time(const struct tile *t, int64_t m, int64_t n,
+                       const struct gemmar_plan_facts *facts)
 {
+    double factor = net_factor(choose_algo(m, n, 2, facts), facts->nodes) / facts->locals;
+    double chunks = (double)gemmar_div_up(m, t->m) * (double)gemmar_div_up(n, t->n);
+    double commands, bytes;
+
+    if (facts->nodes <= 1 || facts->net_mbps == 0) {
+        return 0;
+    }
+    commands = chunks * factor * NET_COMMAND_US;
+    bytes = 2.0 * (double)m * (double)n * factor / net_bytes_per_us(facts);
+    return commands > bytes ? commands : bytes;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Microseconds of a call with this tile but for what all tiles have alike. Either the product is
+ * the longest part, and the last wave's tiles still travel when it is done; or the link or the NIC
+ * is, and idles until the first wave is done. */
+static double cost(const struct tile *t, int64_t m, int64_t n, int64_t k,
+                   const struct gemmar_plan_facts *facts, uint32_t clusters)
+{
+    uint32_t locals = facts->locals;
     double chunks = (double)gemmar_div_up(m, t->m) * (double)gemmar_div_up(n, t->n);
     double waves = (double)gemmar_div_up((int64_t)chunks, clusters);
     double wave = 2.0 * t->m * t->n * (double)k / t->flop_per_us;
     /* Parts to their owners and results to all, for each byte of C and direction. */
     double per_byte = 2.0 * (locals - 1) / locals / (LINK_BYTES_PER_US * t->link_share);
-    double last = 2.0 * t->m * t->n * (chunks < clusters ? chunks : clusters) * per_byte;
-    double product = waves * wave + last, link = wave + 2.0 * (double)m * (double)n * per_byte;
+    double last = chunks < clusters ? chunks : clusters;
+    double net = net_time(t, m, n, facts);
+    double tail = larger(2.0 * t->m * t->n * last * per_byte, net * last / larger(chunks, 1));
 
-    return product > link ? product : link;
+    return larger(waves * wave + tail, wave + larger(2.0 * (double)m * (double)n * per_byte, net));
 }
 
 /* What nobody has measured: the tile that the model finds fastest, and what was best for most of
@@ -109,7 +154,7 @@ static struct gemmar_tuned model(int64_t m, int64_t n, int64_t k,
     double least = 0;
 
     for (uint32_t shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
-        double us = cost(&tiles[shape], m, n, k, facts->locals, clusters);
+        double us = cost(&tiles[shape], m, n, k, facts, clusters);
 
         if (shape == 0 || us < least) {
             how.shape = shape;
@@ -234,7 +279,7 @@ int gemmar_plan_make(int64_t m, int64_t n, int64_t k, uint32_t dtype,
         chunk = choose_chunk(m, tile_m * tile_n * bytes, facts);
         plan.map = gemmar_map_init(m, n, bytes, tile_m, tile_n, chunk, facts->nodes, facts->locals);
     }
-    plan.algo = choose_algo(&plan.map, facts);
+    plan.algo = choose_algo(m, n, bytes, facts);
     rc = can_run(&plan, why, why_bytes);
     if (rc == 0) {
         *out = plan;

@@ -20,6 +20,7 @@ struct gemmar_plan_facts {
     uint32_t strategy;   /* GPU: enum gemmar_strategy + 1 forces it */
     uint32_t band, lead; /* GPU: force them */
     uint32_t resident;   /* GPU: the fewest CTAs that any rank can hold at once; 0: sms */
+    uint32_t net_mbps; /* GPU: what the slowest rank can send to other nodes, Mbit/s; 0: unknown */
     const struct gemmar_tuning *tuning; /* GPU: rank 0's table; NULL: none */
 };
 

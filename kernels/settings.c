@@ -180,6 +180,7 @@ struct gemmar_plan_facts gemmar_settings_facts(const struct gemmar_settings *set
         .sms = settings->sms,
         .strategy = (uint32_t)settings->strategy,
         .resident = settings->resident,
+        .net_mbps = settings->net_mbps,
         .tuning = settings->deterministic != 0 ? NULL : settings->table,
     };
 

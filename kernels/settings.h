@@ -32,6 +32,8 @@ struct gemmar_settings {
     /* GPU: the fewest multiprocessors, and CTAs of the kernel that can be resident, of any rank; 0
      * on the CPU. Set by attaching. */
     uint32_t sms, resident;
+    uint32_t net_mbps; /* what the slowest rank can send to other nodes, Mbit/s; 0: unknown. Set by
+                          attaching */
     const struct gemmar_tuning *table; /* GPU: of rank 0; NULL: none. Set by gemmar_comm_tune() */
     uint32_t ring_entries;
     char transport[GEMMAR_KNOB_TEXT_BYTES]; /* path, or "" */

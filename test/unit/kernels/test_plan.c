@@ -264,6 +264,44 @@ START_TEST(the_model_finds_the_measured_tiles)
 }
 END_TEST
 
+/* Where the NIC is the bound, a smaller first wave lets it begin earlier, as long as there are not
+ * too many commands for it; where the product is, the tile is that of one node. */
+START_TEST(the_model_knows_the_network)
+{
+    struct gemmar_plan_facts facts = {.nodes = 2, .locals = 1, .sms = 132, .resident = 132};
+    struct gemmar_plan plan;
+
+    ck_assert_uint_eq(plan_gpu(8192, 8192, 4096, &facts).tensor.shape, GEMMAR_TILE_256X256);
+    facts.net_mbps = 400000;
+    plan = plan_gpu(8192, 8192, 4096, &facts);
+    ck_assert_uint_eq(plan.tensor.shape, GEMMAR_TILE_256X128);
+    ck_assert_uint_eq(plan.algo, GEMMAR_ALGO_DIRECT);
+    ck_assert_uint_eq(plan_gpu(8192, 8192, 32768, &facts).tensor.shape, GEMMAR_TILE_256X256);
+    facts.net_mbps = 4000; /* no command is too short for this one */
+    ck_assert_uint_eq(plan_gpu(2048, 2048, 2048, &facts).tensor.shape, GEMMAR_TILE_128X128);
+}
+END_TEST
+
+/* 4 nodes: two shots save 1.5 of 3 slices. At 50 GB/s a hop's 10 us are worth 333 KB. */
+START_TEST(the_algorithm_follows_the_rate_of_the_nic)
+{
+    struct gemmar_plan_facts facts = {
+        .nodes = 4, .locals = 1, .sms = 132, .resident = 132, .net_mbps = 400000};
+
+    ck_assert_uint_eq(plan_gpu(128, 1024, 64, &facts).algo, GEMMAR_ALGO_DIRECT);   /* 262 KB */
+    ck_assert_uint_eq(plan_gpu(128, 1536, 64, &facts).algo, GEMMAR_ALGO_TWO_SHOT); /* 393 KB */
+    facts.net_mbps = 3200000;
+    ck_assert_uint_eq(plan_gpu(128, 1536, 64, &facts).algo, GEMMAR_ALGO_DIRECT);
+    facts.net_mbps = 0;
+    ck_assert_uint_eq(plan_gpu(128, 1024, 64, &facts).algo, GEMMAR_ALGO_DIRECT);
+    ck_assert_uint_eq(plan_gpu(128, 1152, 64, &facts).algo, GEMMAR_ALGO_TWO_SHOT); /* 256 KiB */
+    facts.nodes = 2;
+    ck_assert_uint_eq(plan_gpu(8192, 8192, 64, &facts).algo, GEMMAR_ALGO_DIRECT);
+    facts.algo = GEMMAR_ALGO_TWO_SHOT;
+    ck_assert_uint_eq(plan_gpu(128, 1024, 64, &facts).algo, GEMMAR_ALGO_TWO_SHOT);
+}
+END_TEST
+
 START_TEST(settings_go_before_the_table_and_that_before_the_model)
 {
     static struct gemmar_tuning table;
@@ -351,6 +389,8 @@ int main(void)
     tcase_add_test(tests, what_cannot_run_says_why_and_leaves_the_plan);
     tcase_add_test(tests, every_stage_has_a_cta);
     tcase_add_test(tests, the_model_finds_the_measured_tiles);
+    tcase_add_test(tests, the_model_knows_the_network);
+    tcase_add_test(tests, the_algorithm_follows_the_rate_of_the_nic);
     tcase_add_test(tests, settings_go_before_the_table_and_that_before_the_model);
     tcase_add_test(tests, every_shape_has_a_plan_on_a_gpu);
     tcase_add_test(tests, too_few_resident_ctas_are_refused);

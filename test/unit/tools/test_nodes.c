@@ -24,7 +24,6 @@ START_TEST(only_gpus_of_several_nodes_over_softhca_are_prepared)
 }
 END_TEST
 
-
 START_TEST(ranks_share_the_processors_or_leave_them)
 {
     cpu_set_t all, mine;
@@ -98,10 +97,10 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        only_gpus_of_several_nodes_over_softhca_are_prepared,
-        ranks_share_the_processors_or_leave_them, connections_are_counted_by_network,
-        the_log_is_what_nccl_writes_by_its_name, NULL};
+    const TTest *const tests[] = {only_gpus_of_several_nodes_over_softhca_are_prepared,
+                                  ranks_share_the_processors_or_leave_them,
+                                  connections_are_counted_by_network,
+                                  the_log_is_what_nccl_writes_by_its_name, NULL};
 
     return tap_run("tools-nodes", tests);
 }
