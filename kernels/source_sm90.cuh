@@ -37,9 +37,9 @@ gemmar_part_ready(const gemmar_call &call, const gemmar_item &item, uint32_t fro
 
 /* The node sum of an own chunk, for the NIC and for its reduction here. */
 template <class T>
-static __device__ __forceinline__ char *
-gemmar_staging_at(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item,
-                  uint32_t part)
+static __device__ __forceinline__ char *gemmar_staging_at(const gemmar_call &call,
+                                                          const gemmar_role &r,
+                                                          const gemmar_item &item, uint32_t part)
 {
     return (char *)call.net.staging[r.epoch & 1] + item.node * call.net.staging_stride +
            gemmar_part_offset<T>(item.window, part);
@@ -47,9 +47,9 @@ gemmar_staging_at(const gemmar_call &call, const gemmar_role &r, const gemmar_it
 
 /* Two-shot: the result of an own chunk, for the NIC. */
 template <class T>
-static __device__ __forceinline__ char *
-gemmar_result_at(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item,
-                 uint32_t part)
+static __device__ __forceinline__ char *gemmar_result_at(const gemmar_call &call,
+                                                         const gemmar_role &r,
+                                                         const gemmar_item &item, uint32_t part)
 {
     return (char *)call.net.result[r.epoch & 1] + gemmar_part_offset<T>(item.window, part);
 }
@@ -64,16 +64,17 @@ struct gemmar_source {
 
 /* From another node. */
 template <class T>
-static __device__ __forceinline__ gemmar_source
-gemmar_source_arrived(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item,
-                      uint32_t part, uint32_t kind, uint32_t node)
+static __device__ __forceinline__ gemmar_source gemmar_source_arrived(const gemmar_call &call,
+                                                                      const gemmar_role &r,
+                                                                      const gemmar_item &item,
+                                                                      uint32_t part, uint32_t kind,
+                                                                      uint32_t node)
 {
     uint32_t route = kind * call.place.nodes + node;
 
-    return {(const char *)call.net.recv[r.epoch & 1][route] +
-                gemmar_part_offset<T>(item.window, part),
-            &call.net.arrival[r.epoch & 1][route][item.window], GEMMAR_STAGE_ARRIVAL, node,
-            UINT32_MAX};
+    return {
+        (const char *)call.net.recv[r.epoch & 1][route] + gemmar_part_offset<T>(item.window, part),
+        &call.net.arrival[r.epoch & 1][route][item.window], GEMMAR_STAGE_ARRIVAL, node, UINT32_MAX};
 }
 
 /* Source `i` of an item, in the order in which all ranks add them. */
@@ -93,10 +94,9 @@ static __device__ __forceinline__ gemmar_source gemmar_source_of(const gemmar_ca
                 GEMMAR_STAGE_INTER_REDUCE, node, local};
     }
     if (item.kind == GEMMAR_ITEM_REDUCE) {
-        return gemmar_source_arrived<T>(call, r, item, part,
-                                        call.algo == GEMMAR_ALGO_TWO_SHOT ? GEMMAR_ROUTE_SCATTER
-                                                                          : GEMMAR_ROUTE_DIRECT,
-                                        i);
+        return gemmar_source_arrived<T>(
+            call, r, item, part,
+            call.algo == GEMMAR_ALGO_TWO_SHOT ? GEMMAR_ROUTE_SCATTER : GEMMAR_ROUTE_DIRECT, i);
     }
     uint32_t from = !r.pull && i >= local ? i + 1 : i;
     uint64_t offset =
