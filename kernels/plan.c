@@ -104,6 +104,12 @@ void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
     *out_n = tiles[shape].n;
 }
 
+void gemmar_plan_tile_rates(uint32_t shape, double *out_flop_per_us, double *out_link_share)
+{
+    *out_flop_per_us = tiles[shape].flop_per_us;
+    *out_link_share = tiles[shape].link_share;
+}
+
 /* Microseconds that the NIC is busy with a call; 0: one node, or a NIC of unknown rate. */
 static double net_time(const struct tile *t, int64_t m, int64_t n,
                        const struct gemmar_plan_facts *facts)

@@ -57,6 +57,10 @@ int gemmar_plan_make(int64_t m, int64_t n, int64_t k, uint32_t dtype,
 /* Rows and columns of a tile of the tensor-core kernel; `shape` < GEMMAR_TILE_SHAPES. */
 void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n);
 
+/* Of such a tile: what a cluster computes in a microsecond, and the part of the NVLink rate of copy
+ * engines that its stores reach. Measured. */
+void gemmar_plan_tile_rates(uint32_t shape, double *out_flop_per_us, double *out_link_share);
+
 struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan);
 
 /* Component-wise maximum. */

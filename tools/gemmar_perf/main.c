@@ -17,6 +17,7 @@
 #include "tools/gemmar_perf/report.h"
 #include "tools/gemmar_perf/say.h"
 #include "tools/gemmar_perf/session.h"
+#include "tools/gemmar_perf/simulate.h"
 #include "transport/build_id.h"
 
 static void print_head(const struct gemmar_perf_session *s)
@@ -126,6 +127,9 @@ int main(int argc, char **argv)
     case GEMMAR_PERF_PARSE_DONE: return 0;
     case GEMMAR_PERF_PARSE_BAD: gemmar_perf_say("%s", why); return 2;
     default: break;
+    }
+    if (options.simulate.count != 0) {
+        return gemmar_perf_simulate(&options, argv);
     }
     if (options.fifo) {
         return gemmar_perf_fifo(&options, argv);

@@ -51,6 +51,12 @@ static const char usage[] =
     "  --hca auto|soft|real    verbs: what is found, the software HCA, or hardware only (auto)\n"
     "  --rendezvous HOST:PORT  of rank 0, under mpirun, srun or torchrun\n"
     "  --fifo                  measure the FIFO and the proxy alone\n"
+    "  --simulate[=NODES]      forecast calls on modelled GPUs and NICs, for these numbers of "
+    "nodes\n"
+    "                          (1:1024:x2) of --ranks-per-node (8)\n"
+    "  --machine NAME=VALUE,...  rates and latencies of --simulate; list: show them\n"
+    "  --against FILE          with --simulate: forecast the calls of a JSON file of measured "
+    "ones\n"
     "  --json FILE             append one JSON object per shape\n"
     "  --verbose               the library's own lines too\n"
     "  --help, --version\n";
@@ -93,6 +99,9 @@ enum {
     OPT_HCA,
     OPT_RENDEZVOUS,
     OPT_FIFO,
+    OPT_SIMULATE,
+    OPT_MACHINE,
+    OPT_AGAINST,
     OPT_JSON,
     OPT_VERBOSE,
     OPT_VERSION,
@@ -136,6 +145,9 @@ static const struct option table[] = {
     {"hca", required_argument, NULL, OPT_HCA},
     {"rendezvous", required_argument, NULL, OPT_RENDEZVOUS},
     {"fifo", no_argument, NULL, OPT_FIFO},
+    {"simulate", optional_argument, NULL, OPT_SIMULATE},
+    {"machine", required_argument, NULL, OPT_MACHINE},
+    {"against", required_argument, NULL, OPT_AGAINST},
     {"json", required_argument, NULL, OPT_JSON},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"help", no_argument, NULL, 'h'},
@@ -151,6 +163,7 @@ struct parser {
     const char *shapes;
     uint32_t tp;
     uint32_t random, largest;
+    bool machine;     /* --machine was there */
     const char *name; /* of the option at hand, with its dashes */
     char name_text[32];
     char *why;
@@ -284,6 +297,35 @@ static int take_timeout(struct parser *p, const char *text)
     return 0;
 }
 
+static int take_nodes(struct parser *p, const char *text)
+{
+    struct gemmar_perf_sizes list = {.count = 0};
+
+    if (take_sizes(p, text != NULL ? text : "1:1024:x2", &list) != 0) {
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        if (list.value[i] < 1 || list.value[i] > 1 << 20) {
+            (void)snprintf(p->why, p->why_bytes, "%s %s: 1 to 2^20 nodes", p->name, text);
+            return -EINVAL;
+        }
+    }
+    p->o->simulate = list;
+    return 0;
+}
+
+static int take_machine(struct parser *p, const char *text)
+{
+    char reason[256];
+
+    if (gemmar_sim_machine_parse(text, &p->o->machine, reason, sizeof(reason)) != 0) {
+        (void)snprintf(p->why, p->why_bytes, "%s: %s", p->name, reason);
+        return -EINVAL;
+    }
+    p->machine = true;
+    return 0;
+}
+
 static int take_choice(struct parser *p, int option, const char *text)
 {
     struct gemmar_perf_options *o = p->o;
@@ -369,6 +411,9 @@ static int take_option(struct parser *p, int option, const char *text)
     case OPT_TIMEOUT: return take_timeout(p, text);
     case OPT_RENDEZVOUS: o->rendezvous = text; return 0;
     case OPT_FIFO: o->fifo = true; return 0;
+    case OPT_SIMULATE: return take_nodes(p, text);
+    case OPT_MACHINE: return take_machine(p, text);
+    case OPT_AGAINST: o->against = text; return 0;
     case OPT_JSON: o->json = text; return 0;
     case OPT_TUNE: o->tune = text; return 0;
     case OPT_VERBOSE: o->verbose = true; return 0;
@@ -500,11 +545,40 @@ static int check_tune(struct parser *p)
     return 0;
 }
 
+/* A simulation makes no call, and knows GPUs only. */
+static int check_simulate(struct parser *p)
+{
+    const struct gemmar_perf_options *o = p->o;
+    const char *other = o->cuda       ? "--device cuda"
+                        : o->check    ? "--check"
+                        : o->mix != 0 ? "--mix"
+                        : o->fifo     ? "--fifo"
+                                      : NULL;
+
+    if (o->simulate.count == 0 && (p->machine || o->against != NULL)) {
+        (void)snprintf(p->why, p->why_bytes, "%s goes with --simulate",
+                       p->machine ? "--machine" : "--against");
+        return -EINVAL;
+    }
+    if (o->simulate.count != 0 && other != NULL) {
+        (void)snprintf(p->why, p->why_bytes, "--simulate makes no call: drop %s", other);
+        return -EINVAL;
+    }
+    if (o->simulate.count != 0 && o->dtype == gemmarFloat32) {
+        (void)snprintf(p->why, p->why_bytes, "--simulate knows GPUs: --dtype bf16 or fp16");
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int check_together(struct parser *p)
 {
     struct gemmar_perf_options *o = p->o;
 
-    if (check_device(p) != 0 || check_tune(p) != 0) {
+    if (o->ranks_per_node == 0) {
+        o->ranks_per_node = o->simulate.count != 0 ? 8 : 1;
+    }
+    if (check_simulate(p) != 0 || check_device(p) != 0 || check_tune(p) != 0) {
         return -EINVAL;
     }
     if (o->mix != 0 && (o->input_a != NULL || o->input_b != NULL)) {
@@ -562,6 +636,10 @@ static enum gemmar_perf_parse parse(struct parser *p, int argc, char **argv)
             (void)printf("gemmar_perf %d.%d.%d\n", GEMMAR_MAJOR, GEMMAR_MINOR, GEMMAR_PATCH);
             return GEMMAR_PERF_PARSE_DONE;
         }
+        if (option == OPT_MACHINE && strcmp(optarg, "list") == 0) {
+            gemmar_sim_machine_list(stdout);
+            return GEMMAR_PERF_PARSE_DONE;
+        }
         if (option == OPT_MODEL && strcmp(optarg, "list") == 0) {
             gemmar_perf_models_list(stdout);
             return GEMMAR_PERF_PARSE_DONE;
@@ -591,8 +669,8 @@ enum gemmar_perf_parse gemmar_perf_options_parse(int argc, char **argv,
         .warmup = 5,
         .seed = 1,
         .nodes = 1,
-        .ranks_per_node = 1,
         .runs = 1,
+        .machine = gemmar_sim_machine_default(),
     };
     p = (struct parser){.o = out_options, .largest = 4096, .why = why, .why_bytes = why_bytes};
     return parse(&p, argc, argv);

@@ -10,6 +10,7 @@
 #include <gemmar/gemmar.h>
 
 #include "tools/gemmar_perf/shapes.h"
+#include "tools/gemmar_perf/simulate_machine.h"
 
 #define GEMMAR_PERF_MAX_GPUS 16
 
@@ -50,6 +51,9 @@ struct gemmar_perf_options {
     const char *input_a, *input_b, *json;
     const char *tune;       /* GPU: the tuning table to be written; NULL: measure as usual */
     const char *rendezvous; /* host:port of rank 0 */
+    struct gemmar_perf_sizes simulate; /* numbers of nodes; none: calls are made */
+    struct gemmar_sim_machine machine; /* that is simulated */
+    const char *against;               /* measured calls to simulate; NULL: none */
 };
 
 enum gemmar_perf_parse {

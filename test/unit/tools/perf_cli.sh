@@ -155,6 +155,27 @@ else
     sed 's/^/# /' "$work/out"
 fi
 
+# forecasts start nothing
+expect 'a forecast for some numbers of nodes' 0 '^ +1024 .* net ' \
+    "$perf" --simulate=1,2,1024 --shapes 8192x8192x512 --json "$work/forecast.json"
+number=$((number + 1))
+if grep -q '"nodes": 1024, "ranks_per_node": 8, "algo": "two-shot", "chosen": true' "$work/forecast.json" &&
+    [ "$(wc -l <"$work/forecast.json")" -eq 5 ]; then
+    echo "ok $number - and its JSON"
+else
+    bad=1
+    echo "not ok $number - and its JSON"
+fi
+sed 's/"forecast": true/"device": "cuda"/' "$work/forecast.json" >"$work/measured.json"
+expect 'forecasts beside what they forecast' 0 '^# fused: 5 calls, .* the largest [+-]0.0%$' \
+    "$perf" --simulate --against "$work/measured.json"
+expect 'a file without measured calls' 1 'no timed call of GPUs' \
+    "$perf" --simulate --against "$work/forecast.json"
+expect 'a machine that is none' 2 "machine: 'nic_gbit=1' is no name=value" \
+    "$perf" --simulate --machine nic_gbit=1
+expect 'a machine without a simulation' 2 'machine goes with --simulate' "$perf" --machine nic_us=1
+expect 'a simulation makes no call' 2 'drop --check' "$perf" --simulate --check
+
 # an interrupt ends everything
 number=$((number + 1))
 "$perf" --ranks-per-node 2 --shapes 64x64x64 --iters 1000000 >"$work/out" 2>&1 &
