@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct options options = {.ranks = 2,
+struct options options = {.nodes = 1,
+                          .locals = 2,
                           .strategy = -1,
                           .senders = -1,
                           .trans_b = true,
@@ -25,7 +26,15 @@ static const char help[] =
     "bits, and rows behind C must not be touched. Ends with 0 when all is right, 77 without a "
     "GPU.\n"
     "\n"
-    "  --ranks R           1: the product alone (default 2)\n"
+    "  --ranks R           of a node; 1: the product alone (default 2)\n"
+    "  --nodes N           N times as many ranks, joined by a thread that plays proxy and NIC "
+    "with\n"
+    "                      copy engines: small rings, delays, commands that overtake each other\n"
+    "  --algo WHICH        direct or two-shot (default both)\n"
+    "  --hold WHICH        the network stands still: data: it takes commands and brings nothing;\n"
+    "                      ring: it takes none. Calls must be left and say why; then all is well\n"
+    "  --turns N           calls one behind the other, each with other rows of A and another C\n"
+    "                      (default 1, between nodes 4)\n"
     "  --strategy WHICH    push or pull (default both)\n"
     "  --nn                B is [K,N] (default [N,K])\n"
     "  --fp16              (default bf16)\n"
@@ -68,8 +77,16 @@ static int usage(void)
 
 static bool parse_option(int c)
 {
+    bool ring = optarg != NULL && strcmp(optarg, "ring") == 0;
+
     switch (c) {
-    case 'r': options.ranks = atoi(optarg); break;
+    case 'O': options.nodes = atoi(optarg); break;
+    case 'a':
+        options.algo = strcmp(optarg, "two-shot") == 0 ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
+        break;
+    case 'H': options.hold = ring ? NIC_HOLDS_RING : NIC_HOLDS_DATA; break;
+    case 'U': options.turns = atoi(optarg); break;
+    case 'r': options.locals = atoi(optarg); break;
     case 'c': options.ctas = (uint32_t)atoi(optarg); break;
     case 's': options.strategy = strcmp(optarg, "pull") == 0; break;
     case 't': return sscanf(optarg, "%ux%u", &options.tile_m, &options.tile_n) == 2;
@@ -108,7 +125,9 @@ static bool parse(int argc, char **argv)
         {"bench", no_argument, NULL, 'b'},          {"runs", required_argument, NULL, 'u'},
         {"json", required_argument, NULL, 'j'},     {"trace", required_argument, NULL, 'T'},
         {"senders", required_argument, NULL, 'x'},  {"lead", required_argument, NULL, 'l'},
-        {"copies", required_argument, NULL, 'C'},   {NULL, 0, NULL, 0},
+        {"copies", required_argument, NULL, 'C'},   {"nodes", required_argument, NULL, 'O'},
+        {"algo", required_argument, NULL, 'a'},     {"hold", required_argument, NULL, 'H'},
+        {"turns", required_argument, NULL, 'U'},    {NULL, 0, NULL, 0},
     };
     int c;
 
@@ -117,19 +136,34 @@ static bool parse(int argc, char **argv)
             return false;
         }
     }
-    return options.ranks >= 1 && options.ranks <= MAX_RANKS && options.runs >= 1 &&
+    options.turns = options.turns > 0 ? options.turns : options.nodes > 1 ? 4 : 1;
+    options.ranks = options.nodes * options.locals;
+    return options.nodes >= 1 && options.locals >= 1 && options.ranks <= MAX_RANKS &&
+           options.runs >= 1 && options.turns <= MAX_TURNS &&
+           (options.nodes > 1 ? !options.bench : options.hold == NIC_RUNS) &&
            (options.random > 0 || optind < argc);
 }
 
 static void one(const struct shape *s, const struct call_kind *kind)
 {
+    uint32_t first = options.nodes == 1  ? GEMMAR_ALGO_LOCAL
+                     : options.algo != 0 ? options.algo
+                                         : GEMMAR_ALGO_DIRECT;
+    uint32_t last = options.nodes == 1 || options.algo != 0 ? first : GEMMAR_ALGO_TWO_SHOT;
+
     if (options.bench) {
         bench(s, kind);
         return;
     }
-    for (int strategy = 0; strategy < 2; strategy++) {
-        if (options.strategy < 0 || options.strategy == strategy) {
-            check(s, kind, strategy, options.seed);
+    if (options.hold != NIC_RUNS) {
+        check_hold(s, kind);
+        return;
+    }
+    for (uint32_t algo = first; algo <= last; algo++) {
+        for (int strategy = 0; strategy < 2; strategy++) {
+            if (options.strategy < 0 || options.strategy == strategy) {
+                check(s, kind, algo, strategy, options.seed);
+            }
         }
     }
 }
@@ -147,6 +181,8 @@ int main(int argc, char **argv)
             return usage();
         }
     }
+    /* Streams that share a queue of the GPU would hold copies behind kernels that wait for them. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     json = options.json != NULL ? fopen(options.json, "a") : NULL;
     open_ranks();
     kind.trans_b = options.trans_b;

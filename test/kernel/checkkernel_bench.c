@@ -99,7 +99,7 @@ static float timed(enum way way, const struct shape *s, const struct call_kind *
         if (way == WAY_BLAS) {
             blas(r, s, kind, false);
         } else {
-            enqueue(i, s, kind, plan, way == WAY_ALONE);
+            enqueue(i, s, kind, plan, way == WAY_ALONE, 0);
         }
         must(cudaEventRecord(r->to, r->stream), "record");
     }
@@ -156,18 +156,18 @@ static void trace(const struct shape *s, const struct call_kind *kind,
 void bench(const struct shape *s, const struct call_kind *kind)
 {
     struct gemmar_plan plans[WAYS] = {
-        [WAY_ALONE] = make_plan(s, 1, GEMMAR_STRATEGY_PUSH),
-        [WAY_PUSH] = make_plan(s, (uint32_t)options.ranks, GEMMAR_STRATEGY_PUSH),
-        [WAY_PULL] = make_plan(s, (uint32_t)options.ranks, GEMMAR_STRATEGY_PULL),
+        [WAY_ALONE] = make_plan(s, GEMMAR_ALGO_LOCAL, 1, GEMMAR_STRATEGY_PUSH),
+        [WAY_PUSH] =
+            make_plan(s, GEMMAR_ALGO_LOCAL, (uint32_t)options.locals, GEMMAR_STRATEGY_PUSH),
+        [WAY_PULL] =
+            make_plan(s, GEMMAR_ALGO_LOCAL, (uint32_t)options.locals, GEMMAR_STRATEGY_PULL),
     };
     static float ms[WAYS][MAX_RUNS];
     bool used[WAYS] = {true, true, options.strategy != GEMMAR_STRATEGY_PULL,
                        options.strategy != GEMMAR_STRATEGY_PUSH};
 
     for (int w = WAY_ALONE; w < WAYS; w++) {
-        struct gemmar_capacity need = gemmar_plan_capacity(&plans[w]);
-
-        want_workspaces(&need);
+        want_workspaces(&plans[w]);
     }
     allocate(s, kind);
     fill(s, kind, 1);

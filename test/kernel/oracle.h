@@ -15,6 +15,7 @@ struct oracle {
     const void *before;                                    /* C before the call; beta != 0 */
     int64_t m, n, k, lda, ldb, ldc;
     int ranks, bf16, trans_b;
+    int locals; /* ranks of a node, whose sum is rounded when there are several nodes */
     float alpha, beta;
     int64_t row_step; /* check every row_step-th row */
 };
