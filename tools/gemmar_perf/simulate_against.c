@@ -42,7 +42,23 @@ static bool is(const char *line, const char *key, const char *word)
            text[1 + strlen(word)] == '"';
 }
 
-/* False: no call of the tensor-core kernel with a time. */
+/* The rates of the network that the file has replace those of the machine. */
+static struct gemmar_sim_machine read_machine(const char *line,
+                                              const struct gemmar_sim_machine *machine)
+{
+    double line_gbs = number(line, "net_gbs"), data_gbs = number(line, "net_measured_gbs");
+    double latency = number(line, "net_measured_latency_us");
+    struct gemmar_sim_machine m = *machine;
+
+    if (line_gbs > 0) {
+        m.nic_gbits = 8 * line_gbs / m.nics;
+        m.nic_share = data_gbs > 0 ? fmin(data_gbs / line_gbs, 1) : m.nic_share;
+        m.nic_us = latency > 0 ? latency : m.nic_us;
+    }
+    return m;
+}
+
+/* False: no call of the tensor-core kernel with a time, or of ranks that share a GPU. */
 static bool read_call(const char *line, struct gemmar_sim_call *call)
 {
     *call = (struct gemmar_sim_call){
@@ -57,8 +73,8 @@ static bool read_call(const char *line, struct gemmar_sim_call *call)
                                              : GEMMAR_ALGO_LOCAL,
     };
     return is(line, "device", "cuda") && !is(line, "output", "plain") &&
-           number(line, "time_us") > 0 && call->m > 0 && call->n > 0 && call->k > 0 &&
-           call->nodes > 0 && call->locals > 0;
+           number(line, "ranks_on_a_gpu") < 2 && number(line, "time_us") > 0 && call->m > 0 &&
+           call->n > 0 && call->k > 0 && call->nodes > 0 && call->locals > 0;
 }
 
 static double compare(struct errors *e, double forecast, double measured)
@@ -116,7 +132,9 @@ static int read_lines(const struct gemmar_perf_options *o, FILE *in)
         struct gemmar_sim_call call;
 
         if (read_call(line, &call)) {
-            status = print_call(&o->machine, &call, line, &fused, &unfused);
+            struct gemmar_sim_machine machine = read_machine(line, &o->machine);
+
+            status = print_call(&machine, &call, line, &fused, &unfused);
         }
     }
     free(line);

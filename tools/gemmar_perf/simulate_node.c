@@ -133,8 +133,7 @@ static double store(struct gemmar_sim_node *s, uint32_t g, uint32_t to, uint32_t
     for (uint32_t j = 0; j < count; j++) {
         struct gemmar_sim_rank *peer = &s->ranks[(to + j) % s->plan.map.locals];
 
-        peer->nvlink_in =
-            max(peer->nvlink_in, max(now, r->nvlink_out)) + bytes / (1e3 * s->machine->nvlink_gbs);
+        peer->nvlink_in = max(peer->nvlink_in, now) + bytes / (1e3 * s->machine->nvlink_gbs);
         r->nvlink_out = max(now, r->nvlink_out) + bytes / s->link_rate;
         complete = max(complete, max(r->nvlink_out, peer->nvlink_in));
     }
