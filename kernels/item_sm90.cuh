@@ -56,13 +56,6 @@ struct gemmar_role {
     bool pull;
 };
 
-/* How many of `work` items cluster `index` of `count` has. */
-static __device__ __forceinline__ uint32_t gemmar_share(uint32_t work, uint32_t index,
-                                                        uint32_t count)
-{
-    return work > index ? (work - index - 1) / count + 1 : 0;
-}
-
 static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &call)
 {
     gemmar_role r;
@@ -77,15 +70,17 @@ static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &
     r.computes = mine < compute;
     r.cluster = r.computes ? mine : mine - compute;
     r.clusters = r.computes ? compute : call.plan.intra.count / 2;
-    r.firsts = gemmar_share(r.computes ? work : own, r.cluster, r.clusters);
+    r.firsts = gemmar_visit_share(r.computes ? work : own, r.cluster, r.clusters);
     r.reduces = 0;
     r.items = r.firsts;
     if (call.algo != GEMMAR_ALGO_LOCAL) { /* all clusters, when they are done with the first ones */
-        uint32_t reduced = gemmar_visit_reduces(&call.map, call.algo == GEMMAR_ALGO_TWO_SHOT,
-                                                call.place.node, call.place.local);
+        uint32_t node = call.place.node, local = call.place.local;
+        int two_shot = call.algo == GEMMAR_ALGO_TWO_SHOT;
 
-        r.reduces = gemmar_share(reduced, mine, all);
-        r.items += r.reduces + gemmar_share(own - reduced, mine, all);
+        r.reduces =
+            gemmar_visit_share(gemmar_visit_reduces(&call.map, two_shot, node, local), mine, all);
+        r.items +=
+            r.reduces + (two_shot ? gemmar_visit_gathers(&call.map, node, local, mine, all) : 0);
     }
     return r;
 }
@@ -163,8 +158,7 @@ static __device__ __forceinline__ gemmar_item gemmar_item_at(const gemmar_call &
     gemmar_item item;
 
     if (i >= r.firsts + r.reduces) {
-        at = mine + (i - r.firsts - r.reduces) * all;
-        v = gemmar_visit_gather(&call.map, node, local, at);
+        v = gemmar_visit_gather(&call.map, node, local, mine, all, i - r.firsts - r.reduces);
         item.kind = GEMMAR_ITEM_GATHER;
     } else if (i >= r.firsts) {
         at = mine + (i - r.firsts) * all;

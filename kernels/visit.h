@@ -163,16 +163,68 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_reduce(const struct gemmar_tile_map *
     return v;
 }
 
-/* At last, in two-shot, it takes what the other nodes reduced, those behind its own first. */
-GEMMAR_HD struct gemmar_visit gemmar_visit_gather(const struct gemmar_tile_map *map, uint32_t node,
-                                                  uint32_t local, uint32_t i)
+/* How many of `work` items cluster `cluster` of `clusters` has: cluster, cluster + clusters, ... */
+GEMMAR_HD uint32_t gemmar_visit_share(uint32_t work, uint32_t cluster, uint32_t clusters)
 {
-    uint32_t first = gemmar_visit_first(map, local), end = gemmar_visit_first(map, local + 1);
+    return work > cluster ? (work - cluster - 1) / clusters + 1 : 0;
+}
+
+/* Chunks of an owner that node `node` reduces beyond the least that any node does: 0 or 1. */
+GEMMAR_HD uint32_t gemmar_visit_extra(uint32_t own, uint32_t nodes, uint32_t node)
+{
+    uint32_t rest = own % nodes;
+
+    return rest * (node + 1) / nodes - rest * node / nodes;
+}
+
+/*
+ * At last, in two-shot, it takes what the other nodes reduced. Where there is enough for all
+ * clusters, cluster c takes what cluster c of the other nodes reduced, the nodes before its own
+ * first: results leave a node in the order in which its clusters come to an end, and nobody waits
+ * for a slow one while others' have come.
+ */
+GEMMAR_HD uint32_t gemmar_visit_gathers(const struct gemmar_tile_map *map, uint32_t node,
+                                        uint32_t local, uint32_t cluster, uint32_t clusters)
+{
+    uint32_t nodes = map->nodes;
+    uint32_t own = gemmar_visit_first(map, local + 1) - gemmar_visit_first(map, local);
+    uint32_t least = own / nodes, extra = gemmar_visit_extra(own, nodes, node);
+
+    if (least < clusters) {
+        return gemmar_visit_share(own - least - extra, cluster, clusters);
+    }
+    return gemmar_visit_share(least, cluster, clusters) * (nodes - 1) +
+           (least % clusters == cluster ? own % nodes - extra : 0);
+}
+
+/* The i-th of them. */
+GEMMAR_HD struct gemmar_visit gemmar_visit_gather(const struct gemmar_tile_map *map, uint32_t node,
+                                                  uint32_t local, uint32_t cluster,
+                                                  uint32_t clusters, uint32_t i)
+{
+    uint32_t nodes = map->nodes, first = gemmar_visit_first(map, local);
+    uint32_t own = gemmar_visit_first(map, local + 1) - first, least = own / nodes;
+    uint32_t all = gemmar_visit_share(least, cluster, clusters) * (nodes - 1);
     struct gemmar_visit v;
 
     v.owner = local;
-    v.slot = (uint32_t)gemmar_map_sub_first(map, local, node + 1) - first + i;
-    v.slot -= v.slot >= end - first ? end - first : 0;
+    if (least < clusters) {
+        v.slot =
+            (uint32_t)gemmar_map_sub_first(map, local, node + 1) - first + cluster + i * clusters;
+        v.slot -= v.slot >= own ? own : 0;
+    } else if (i < all) {
+        uint32_t from = (node + nodes - 1 - i % (nodes - 1)) % nodes;
+
+        v.slot = (uint32_t)gemmar_map_sub_first(map, local, from) - first + cluster +
+                 i / (nodes - 1) * clusters;
+    } else { /* the last one of the nodes that have one more */
+        uint32_t from = node;
+
+        for (i -= all - 1; i > 0; i -= gemmar_visit_extra(own, nodes, from)) {
+            from = (from + nodes - 1) % nodes;
+        }
+        v.slot = (uint32_t)gemmar_map_sub_first(map, local, from) - first + least;
+    }
     v.chunk = first + v.slot;
     return v;
 }

@@ -3,11 +3,6 @@
 // its functions.
 #include "tools/gemmar_perf/simulate_node.h"
 
-static uint32_t share(uint32_t work, uint32_t index, uint32_t count)
-{
-    return work > index ? (work - index - 1) / count + 1 : 0;
-}
-
 /* As launch_gpu.c makes it. */
 static struct gemmar_visit_order order_of(const struct gemmar_sim_node *s, uint32_t node)
 {
@@ -20,13 +15,15 @@ static struct gemmar_visit_order order_of(const struct gemmar_sim_node *s, uint3
 uint32_t gemmar_sim_items(const struct gemmar_sim_node *s, uint32_t g, uint32_t cluster)
 {
     const struct gemmar_sim_rank *r = &s->ranks[g];
-    uint32_t items = share((uint32_t)s->plan.map.chunks, cluster, s->clusters);
+    uint32_t items = gemmar_visit_share((uint32_t)s->plan.map.chunks, cluster, s->clusters);
 
     if (s->plan.algo == GEMMAR_ALGO_LOCAL) {
         return items;
     }
-    return items + share(r->reduces, cluster, s->clusters) +
-           share(r->count - r->reduces, cluster, s->clusters);
+    items += gemmar_visit_share(r->reduces, cluster, s->clusters);
+    return s->two_shot
+               ? items + gemmar_visit_gathers(&s->plan.map, s->node, g, cluster, s->clusters)
+               : items;
 }
 
 uint32_t gemmar_sim_own_slot(const struct gemmar_sim_node *s, uint32_t node, uint32_t g, uint32_t i)
@@ -59,8 +56,8 @@ struct gemmar_sim_item gemmar_sim_item_at(const struct gemmar_sim_node *s, uint3
 {
     const struct gemmar_sim_rank *r = &s->ranks[g];
     struct gemmar_visit_order order = order_of(s, s->node);
-    uint32_t firsts = share((uint32_t)s->plan.map.chunks, cluster, s->clusters);
-    uint32_t reduces = share(r->reduces, cluster, s->clusters);
+    uint32_t firsts = gemmar_visit_share((uint32_t)s->plan.map.chunks, cluster, s->clusters);
+    uint32_t reduces = gemmar_visit_share(r->reduces, cluster, s->clusters);
     uint32_t at = cluster + i * s->clusters;
     struct gemmar_sim_item item = {.work = GEMMAR_SIM_PART};
     struct gemmar_visit v;
@@ -77,8 +74,8 @@ struct gemmar_sim_item gemmar_sim_item_at(const struct gemmar_sim_node *s, uint3
         item.work = GEMMAR_SIM_REDUCE;
         item.place = at;
     } else {
-        at -= (firsts + reduces) * s->clusters;
-        v = gemmar_visit_gather(&s->plan.map, s->node, g, at);
+        v = gemmar_visit_gather(&s->plan.map, s->node, g, cluster, s->clusters,
+                                i - firsts - reduces);
         item.work = GEMMAR_SIM_GATHER;
     }
     item.owner = v.owner;

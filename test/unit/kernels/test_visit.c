@@ -157,29 +157,35 @@ END_TEST
 /* What a rank reduces and what it takes from other nodes are together its own chunks. */
 START_TEST(own_chunks_are_reduced_or_gathered_once)
 {
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 400; round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t local = pick(0, map.locals - 1), node = pick(0, map.nodes - 1);
-        uint32_t first = gemmar_visit_first(&map, local);
+        uint32_t first = gemmar_visit_first(&map, local), clusters = pick(1, MAX_CLUSTERS);
         uint32_t own = gemmar_visit_first(&map, local + 1) - first;
         int two_shot = (int)pick(0, 1);
-        uint32_t reduces = gemmar_visit_reduces(&map, two_shot, node, local);
+        uint32_t reduces = gemmar_visit_reduces(&map, two_shot, node, local), all = 0;
         char *seen = calloc((size_t)map.chunks, 1);
 
-        ck_assert_uint_le(reduces, own);
-        for (uint32_t i = 0; i < own; i++) {
-            struct gemmar_visit v =
-                i < reduces ? gemmar_visit_reduce(&map, two_shot, node, local, &order, i)
-                            : gemmar_visit_gather(&map, node, local, i - reduces);
+        for (uint32_t i = 0; i < reduces; i++, all++) {
+            struct gemmar_visit v = gemmar_visit_reduce(&map, two_shot, node, local, &order, i);
 
-            ck_assert_uint_lt(v.slot, own);
             ck_assert_uint_eq(v.chunk, first + v.slot);
             ck_assert_int_eq(seen[v.chunk]++, 0);
-            if (two_shot) {
-                ck_assert_int_eq(gemmar_map_node(&map, v.chunk) == node, i < reduces);
+        }
+        for (uint32_t c = 0; two_shot && c < clusters; c++) {
+            uint32_t gathers = gemmar_visit_gathers(&map, node, local, c, clusters);
+
+            for (uint32_t i = 0; i < gathers; i++, all++) {
+                struct gemmar_visit v = gemmar_visit_gather(&map, node, local, c, clusters, i);
+
+                ck_assert_uint_lt(v.slot, own);
+                ck_assert_uint_eq(v.chunk, first + v.slot);
+                ck_assert_uint_ne(gemmar_map_node(&map, v.chunk), node);
+                ck_assert_int_eq(seen[v.chunk]++, 0);
             }
         }
+        ck_assert_uint_eq(all, own);
         free(seen);
     }
 }
