@@ -207,6 +207,7 @@ static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
     uint32_t resident = facts->resident != 0 ? facts->resident : facts->sms;
     struct gemmar_tuned how = choose(m, n, k, dtype, facts);
     uint32_t least = how.strategy == GEMMAR_STRATEGY_PULL ? LEAST_PULL : LEAST_PUSH;
+    uint32_t block = resident / 2 / (facts->locals > 1 ? facts->locals - 1 : 1);
 
     if (how.shape == GEMMAR_TILE_SHAPES) {
         (void)snprintf(why, why_bytes,
@@ -226,7 +227,7 @@ static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
     plan->tensor.shape = how.shape;
     plan->tensor.strategy = how.strategy;
     plan->tensor.order = (struct gemmar_visit_order){
-        .block = resident / 2,
+        .block = block > 0 ? block : 1, /* a round's foreign chunks are about one for a cluster */
         .lead = how.lead,
         .band = how.band,
     };

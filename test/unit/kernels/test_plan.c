@@ -346,6 +346,7 @@ START_TEST(every_shape_has_a_plan_on_a_gpu)
         struct gemmar_plan plan = plan_gpu(m, n, k, &facts);
 
         ck_assert_uint_ge(plan.tensor.order.block, 1);
+        ck_assert_uint_le((plan.tensor.order.block - 1) * (facts.locals - 1), facts.resident / 2);
         ck_assert_uint_ge(gemmar_plan_local_gpu(&plan, facts.resident, 0).senders, 1);
     }
 }
