@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tools/gemmar_info/distance.h"
+#include "transport/pci.h"
 #include "tools/gemmar_info/doctor.h"
 #include "transport/ib_query.h"
 
@@ -79,7 +79,7 @@ static void tell_distances(struct gemmar_info *d)
     gemmar_info_section(r, "distances", "PCIe distance from GPU to NIC");
     for (int g = 0; g < d->gpus; g++) {
         for (int i = 0; i < d->ports; i++) {
-            enum gemmar_info_distance distance = gemmar_info_distance(
+            enum gemmar_pci_distance distance = gemmar_pci_distance(
                 d->gpu[g].path, d->gpu[g].numa, d->port[i].path, d->port[i].numa);
 
             if (!d->port[i].used ||
@@ -91,11 +91,11 @@ static void tell_distances(struct gemmar_info *d)
             gemmar_info_row(r);
             gemmar_info_text(r, "gpu", "%s", d->gpu[g].bus);
             gemmar_info_text(r, "device", "%s", d->port[i].device);
-            gemmar_info_text(r, "distance", "%s", gemmar_info_distance_name(distance));
-            if (distance == GEMMAR_INFO_UNSEEN) {
+            gemmar_info_text(r, "distance", "%s", gemmar_pci_distance_name(distance));
+            if (distance == GEMMAR_PCI_UNSEEN) {
                 gemmar_info_unknown(r, "direct_by_default");
             } else {
-                gemmar_info_flag(r, "direct_by_default", distance <= GEMMAR_INFO_PXB);
+                gemmar_info_flag(r, "direct_by_default", distance <= GEMMAR_PCI_PXB);
             }
         }
     }
