@@ -62,25 +62,32 @@ static double net_bytes_per_us(const struct gemmar_plan_facts *facts)
     return facts->net_mbps / 8.0;
 }
 
-/* With a known NIC: is the time of the bytes that two shots save more than that of their second
- * hop? */
+/* The most bytes of a slice that go direct when nothing forces it. With a known NIC: as long as the
+ * bytes that two shots save take no more time than their second hop. */
+static int64_t direct_limit(const struct gemmar_plan_facts *facts)
+{
+    double saved = net_factor(GEMMAR_ALGO_DIRECT, facts->nodes) -
+                   net_factor(GEMMAR_ALGO_TWO_SHOT, facts->nodes);
+
+    if (facts->nodes <= 2) {
+        return INT64_MAX;
+    }
+    return facts->sms != 0 && facts->net_mbps != 0
+               ? (int64_t)(NET_HOP_US * net_bytes_per_us(facts) / saved)
+               : TWO_SHOT_BYTES;
+}
+
 static uint32_t choose_algo(int64_t m, int64_t n, uint32_t bytes,
                             const struct gemmar_plan_facts *facts)
 {
-    int64_t slice = m * n * bytes / facts->locals;
-    double saved = net_factor(GEMMAR_ALGO_DIRECT, facts->nodes) -
-                   net_factor(GEMMAR_ALGO_TWO_SHOT, facts->nodes);
-    bool pays = facts->sms != 0 && facts->net_mbps != 0
-                    ? (double)slice * saved > NET_HOP_US * net_bytes_per_us(facts)
-                    : slice > TWO_SHOT_BYTES;
-
     if (facts->nodes <= 1) {
         return GEMMAR_ALGO_LOCAL;
     }
     if (facts->algo != 0) {
         return facts->algo;
     }
-    return facts->nodes > 2 && pays ? GEMMAR_ALGO_TWO_SHOT : GEMMAR_ALGO_DIRECT;
+    return m * n * bytes / facts->locals > direct_limit(facts) ? GEMMAR_ALGO_TWO_SHOT
+                                                               : GEMMAR_ALGO_DIRECT;
 }
 
 /* Measured on 2 H200 (bf16, docs/design.md section 4): what a cluster computes in a microsecond
@@ -207,7 +214,6 @@ static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
     uint32_t resident = facts->resident != 0 ? facts->resident : facts->sms;
     struct gemmar_tuned how = choose(m, n, k, dtype, facts);
     uint32_t least = how.strategy == GEMMAR_STRATEGY_PULL ? LEAST_PULL : LEAST_PUSH;
-    uint32_t block = resident / 2 / (facts->locals > 1 ? facts->locals - 1 : 1);
 
     if (how.shape == GEMMAR_TILE_SHAPES) {
         (void)snprintf(why, why_bytes,
@@ -227,7 +233,7 @@ static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
     plan->tensor.shape = how.shape;
     plan->tensor.strategy = how.strategy;
     plan->tensor.order = (struct gemmar_visit_order){
-        .block = block > 0 ? block : 1, /* a round's foreign chunks are about one for a cluster */
+        .block = resident / 2,
         .lead = how.lead,
         .band = how.band,
     };
@@ -286,6 +292,7 @@ int gemmar_plan_make(int64_t m, int64_t n, int64_t k, uint32_t dtype,
         chunk = choose_chunk(m, tile_m * tile_n * bytes, facts);
         plan.map = gemmar_map_init(m, n, bytes, tile_m, tile_n, chunk, facts->nodes, facts->locals);
     }
+    plan.direct_most = facts->algo == 0 ? direct_limit(facts) : 0;
     plan.algo = choose_algo(m, n, bytes, facts);
     rc = can_run(&plan, why, why_bytes);
     if (rc == 0) {
@@ -304,11 +311,45 @@ int64_t gemmar_plan_out_ld(int64_t n)
     return gemmar_align_up(n, 8); /* rows begin on 16 bytes, for bulk stores */
 }
 
+/* The most chunks of an owner, in tiles of `t`, among the shapes with fewer rows or columns that go
+ * direct where this one is two-shot. Rows and columns of tiles are each at most one more than what
+ * they would be without a rest. */
+static uint64_t direct_slots(const struct gemmar_plan *plan, const struct tile *t, uint64_t slots)
+{
+    const struct gemmar_tile_map *map = &plan->map;
+    int64_t elements = (plan->direct_most + 1) * map->locals / map->element_bytes;
+    int64_t chunks = gemmar_div_up(elements, (int64_t)t->m * t->n) + gemmar_div_up(map->m, t->m) +
+                     gemmar_div_up(map->n, t->n) + 1;
+
+    return (uint64_t)gemmar_min64((int64_t)slots, gemmar_div_up(chunks, map->locals));
+}
+
+/* Windows of the network, which hold the `slots` chunks of an owner in whole tiles. */
+static void capacity_windows(const struct gemmar_plan *plan, const struct tile *t, uint64_t slots,
+                             struct gemmar_capacity *c)
+{
+    uint64_t bytes = (uint64_t)t->m * t->n * plan->map.element_bytes;
+    uint64_t sub = (uint64_t)gemmar_div_up((int64_t)slots, plan->map.nodes);
+
+    if (plan->algo == GEMMAR_ALGO_DIRECT) {
+        c->slice_bytes = max64(c->slice_bytes, slots * bytes);
+    } else if (plan->algo == GEMMAR_ALGO_TWO_SHOT) {
+        c->sub_slots = max64(c->sub_slots, sub);
+        c->sub_bytes = max64(c->sub_bytes, sub * bytes);
+        if (plan->direct_most > 0) {
+            c->direct = 1;
+            c->slice_bytes = max64(c->slice_bytes, direct_slots(plan, t, slots) * bytes);
+        }
+    }
+}
+
 /* Whole tiles of any of the kernel's shapes: of all chunks (pull), or of the other ranks' products
  * of own chunks (push). So what holds a shape holds all with fewer rows or columns, whatever K,
  * type and tuning table make of them. */
-static void capacity_gpu(const struct gemmar_tile_map *map, struct gemmar_capacity *c)
+static void capacity_gpu(const struct gemmar_plan *plan, struct gemmar_capacity *c)
 {
+    const struct gemmar_tile_map *map = &plan->map;
+
     for (uint32_t i = 0; map->chunks > 0 && i < GEMMAR_TILE_SHAPES; i++) {
         uint64_t bytes = (uint64_t)tiles[i].m * tiles[i].n * map->element_bytes;
         uint64_t chunks =
@@ -319,6 +360,7 @@ static void capacity_gpu(const struct gemmar_tile_map *map, struct gemmar_capaci
         c->slots = max64(c->slots, slots);
         c->partial_bytes =
             max64(c->partial_bytes, bytes * max64(chunks, slots * (map->locals - 1)));
+        capacity_windows(plan, &tiles[i], slots, c);
     }
     c->parts = GEMMAR_CHUNK_PARTS;
     c->out_bytes = (uint64_t)map->m * (uint64_t)gemmar_plan_out_ld(map->n) * map->element_bytes;
@@ -352,7 +394,8 @@ struct gemmar_capacity gemmar_plan_capacity(const struct gemmar_plan *plan)
         }
     }
     if (plan->gpu) {
-        capacity_gpu(map, &c);
+        c.slice_bytes = c.sub_bytes = 0; /* those of chunks without their gaps */
+        capacity_gpu(plan, &c);
     }
     return c;
 }
@@ -389,6 +432,9 @@ struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,
     c.out_bytes = grown(have->out_bytes, need->out_bytes);
     c.chunks = grown(have->chunks, need->chunks);
     c.slots = grown(have->slots, need->slots);
+    c.slice_bytes = grown(have->slice_bytes, need->slice_bytes);
+    c.sub_bytes = grown(have->sub_bytes, need->sub_bytes);
+    c.sub_slots = grown(have->sub_slots, need->sub_slots);
     return c;
 }
 

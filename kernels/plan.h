@@ -31,6 +31,8 @@ struct gemmar_plan {
     struct gemmar_tensor_plan tensor; /* GPU */
     uint32_t gpu;                     /* 1: for the tensor-core kernel */
     uint32_t link_bytes;              /* GPU: struct gemmar_tuned */
+    int64_t
+        direct_most; /* bytes of a slice that would go direct, of any shape; 0: algo is forced */
 };
 
 /*
@@ -40,7 +42,7 @@ struct gemmar_plan {
 struct gemmar_capacity {
     uint64_t partial_bytes; /* of partial */
     uint64_t out_bytes;     /* of out: in chunks, or on a GPU the rows of C */
-    uint64_t slice_bytes;   /* chunks of one owner */
+    uint64_t slice_bytes;   /* chunks of one owner; on a GPU those that may go direct */
     uint64_t sub_bytes;     /* two-shot: one node's part of them; 0 otherwise */
     uint64_t chunks;
     uint64_t slots;     /* chunks of one owner */
@@ -69,7 +71,7 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
 
 /* What a workspace of `have` becomes when it must hold `need` and the old one's memory stays: a
  * component that grows doubles at least, or shapes that creep up would leave an old
- * workspace behind at every call. One node. */
+ * workspace behind at every call. */
 struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,
                                              const struct gemmar_capacity *need);
 
