@@ -32,6 +32,7 @@ enum gemmar_agree_step {
     GEMMAR_AGREE_TUNING,
     GEMMAR_AGREE_ADDRESS,
     GEMMAR_AGREE_CONNECTED,
+    GEMMAR_AGREE_RATE,
 };
 
 /*

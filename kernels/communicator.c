@@ -81,6 +81,7 @@ static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemm
     comm->words = comm->host_words;
     comm->trouble = &comm->host_trouble;
     comm->backend = backend;
+    comm->near.numa_node = -1;
     if (gpu != NULL) {
         comm->gpu = *gpu;
         *gpu = NULL;

@@ -18,6 +18,7 @@
 #include "kernels/settings.h"
 #include "kernels/transport_loader.h"
 #include "transport/log.h"
+#include "transport/pci.h"
 
 #define GEMMAR_COMM_MAGIC 0x636f6d6d67656d6dULL
 #define GEMMAR_MAX_RAILS  8
@@ -56,7 +57,8 @@ struct gemmarComm {
     struct gemmar_transport *transport; /* NULL on one node */
     uint32_t devices[GEMMAR_MAX_RAILS]; /* [rails] */
     uint32_t rails;
-    int32_t numa_node;
+    struct gemmar_pci_place near; /* GPU: where it sits; CPU: unknown */
+    int32_t numa_node;            /* where the proxy prefers to run, or -1 */
 
     const struct gemmar_backend *backend;
     struct gemmar_cpu_executor *executor; /* NULL on a GPU */
@@ -115,7 +117,8 @@ gemmarResult_t gemmar_comm_meet(struct gemmarComm *comm, struct gemmar_error *er
  */
 gemmarResult_t gemmar_comm_tune(struct gemmarComm *comm, struct gemmar_error *error);
 
-/* Load and acquire the transport on every rank; agree on the rails. Two nodes and more. */
+/* Load and acquire the transport on every rank; agree on the rails, by where comm->near of the
+ * local ranks lie. Two nodes and more. */
 gemmarResult_t gemmar_comm_attach(struct gemmarComm *comm, struct gemmar_error *error);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/communicator.h"
+#include "kernels/rails.h"
 #include "transport/build_id.h"
 
 struct hello {
@@ -184,42 +185,97 @@ static gemmarResult_t acquire(struct gemmarComm *comm, uint32_t *out_devices,
     return gemmarSuccess;
 }
 
-/* Every local rank takes its own run of rails; with fewer devices than ranks they share. */
-static void choose_rails(struct gemmarComm *comm, uint32_t mine, uint32_t fewest)
-{
-    struct gemmar_transport_device d = {.size = sizeof(d), .numa_node = -1};
-    uint32_t rails = fewest / comm->place.locals;
+/* What a rank has to reach the other nodes with. */
+struct reach {
+    uint32_t devices;
+    struct gemmar_pci_place near;
+};
 
+/* As many for each rank as the node with the fewest devices has; with fewer devices than ranks they
+ * share. */
+static uint32_t count_rails(const struct gemmarComm *comm, const struct reach *all)
+{
+    uint32_t fewest = all[0].devices, rails;
+
+    for (uint32_t r = 1; r < comm->place.ranks; r++) {
+        fewest = all[r].devices < fewest ? all[r].devices : fewest;
+    }
+    rails = fewest / comm->place.locals;
     rails = rails < 1 ? 1 : rails;
-    comm->rails = rails > GEMMAR_MAX_RAILS ? GEMMAR_MAX_RAILS : rails;
-    for (uint32_t i = 0; i < comm->rails; i++) {
-        comm->devices[i] = (comm->place.local * comm->rails + i) % mine;
-    }
-    comm->numa_node = -1;
-    if (comm->library.table->device(comm->transport, comm->devices[0], &d) == 0) {
-        comm->numa_node = d.numa_node;
-    }
+    return rails > GEMMAR_MAX_RAILS ? GEMMAR_MAX_RAILS : rails;
 }
 
-gemmarResult_t gemmar_comm_attach(struct gemmarComm *comm, struct gemmar_error *error)
+/* Gives back what this rank's part of them can send, Mbit/s; 0: unknown. */
+static uint32_t choose_rails(struct gemmarComm *comm, const struct reach *all,
+                             struct gemmar_transport_device *devices)
 {
-    uint32_t mine = 0, fewest, *all = calloc(comm->place.ranks, sizeof(*all));
+    struct gemmar_pci_place places[GEMMAR_MAX_LOCAL_RANKS];
+    uint32_t count = all[comm->place.rank].devices, rate;
+
+    for (uint32_t i = 0; i < count; i++) {
+        devices[i] = (struct gemmar_transport_device){.size = sizeof(*devices), .numa_node = -1};
+        (void)comm->library.table->device(comm->transport, i, &devices[i]); /* else: unknown */
+    }
+    for (uint32_t g = 0; g < comm->place.locals; g++) {
+        places[g] = all[comm->rank_of[comm->place.node * comm->place.locals + g]].near;
+    }
+    comm->rails = count_rails(comm, all);
+    rate = gemmar_rails_choose(devices, count, places, &comm->place, comm->rails, comm->devices);
+    comm->numa_node =
+        comm->near.numa_node >= 0 ? comm->near.numa_node : devices[comm->devices[0]].numa_node;
+    for (uint32_t i = 0; comm->gpu != NULL && i < comm->rails; i++) {
+        const struct gemmar_transport_device *d = &devices[comm->devices[i]];
+
+        gemmar_info(&comm->log, "communicator: rank %u: rail %u is %s port %u, %s from the GPU",
+                    comm->place.rank, i, d->name, d->port,
+                    gemmar_pci_distance_name(gemmar_pci_distance(
+                        comm->near.path, comm->near.numa_node, d->pci_path, d->numa_node)));
+    }
+    return rate;
+}
+
+/* What the ranks can send, for the plan of GPUs: the least of them. `mine`: Mbit/s. */
+static gemmarResult_t agree_on_rate(struct gemmarComm *comm, uint32_t mine,
+                                    struct gemmar_error *error)
+{
+    uint32_t *all = calloc(comm->place.ranks, sizeof(*all));
     gemmarResult_t result;
 
     if (all == NULL) {
         (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
-    } else {
-        (void)acquire(comm, &mine, error);
     }
+    result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_RATE, error, &mine, sizeof(mine), all);
+    comm->settings.net_mbps = mine;
+    for (uint32_t r = 0; result == gemmarSuccess && r < comm->place.ranks; r++) {
+        comm->settings.net_mbps =
+            all[r] < comm->settings.net_mbps ? all[r] : comm->settings.net_mbps;
+    }
+    free(all);
+    return result;
+}
+
+gemmarResult_t gemmar_comm_attach(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct reach mine, *all = calloc(comm->place.ranks, sizeof(*all));
+    struct gemmar_transport_device *devices = calloc(GEMMAR_RAILS_DEVICES, sizeof(*devices));
+    uint32_t rate = 0;
+    gemmarResult_t result;
+
+    memset(&mine, 0, sizeof(mine)); /* padding travels, too */
+    mine.near = comm->near;
+    if (all == NULL || devices == NULL) {
+        (void)gemmar_error_set(error, gemmarSystemError, "out of memory");
+    } else {
+        (void)acquire(comm, &mine.devices, error);
+    }
+    mine.devices = mine.devices < GEMMAR_RAILS_DEVICES ? mine.devices : GEMMAR_RAILS_DEVICES;
     result =
         gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_TRANSPORT, error, &mine, sizeof(mine), all);
     if (result == gemmarSuccess) {
-        fewest = all[0];
-        for (uint32_t r = 1; r < comm->place.ranks; r++) {
-            fewest = all[r] < fewest ? all[r] : fewest;
-        }
-        choose_rails(comm, mine, fewest);
+        rate = choose_rails(comm, all, devices);
+        result = comm->gpu != NULL ? agree_on_rate(comm, rate, error) : gemmarSuccess;
     }
+    free(devices);
     free(all);
     return result;
 }
