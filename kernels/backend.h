@@ -29,6 +29,23 @@ struct gemmar_backend {
     gemmarResult_t (*open_memory)(struct gemmarComm *comm, struct gemmar_workspace *w,
                                   uint64_t epoch, struct gemmar_error *error);
     void (*close_memory)(struct gemmarComm *comm, struct gemmar_workspace *w);
+    /* Before anything of a generation is closed: false when a call may run for ever and use it,
+     * which then stays. */
+    bool (*quiet)(struct gemmarComm *comm);
+
+    /* Two nodes and more: where an executor has memory of its own. All of them NULL: the
+     * executor's memory is the host's. Those that return an int log what a negative errno means. */
+    /* The generation's memory as the NIC reaches it; its dma-buf is the caller's to close. */
+    int (*net_memory)(struct gemmarComm *comm, struct gemmar_workspace *w,
+                      struct gemmar_memory *out);
+    /* Whole pages of the host's memory, as the executor sees them until they are unmapped. */
+    int (*map)(struct gemmarComm *comm, void *host, uint64_t bytes, void **out_seen);
+    void (*unmap)(struct gemmarComm *comm, void *host);
+    /* A copy of a table of the host's in the executor's memory. */
+    int (*upload)(struct gemmarComm *comm, const void *table, uint64_t bytes, void **out_seen);
+    void (*discard)(struct gemmarComm *comm, void *seen);
+    /* Commands pushed into the ring of a generation so far, after `settle`. */
+    int (*pushed)(struct gemmarComm *comm, const struct gemmar_workspace *w, uint64_t *out);
 
     /* A call's arguments, beyond gemmar_arguments_check. Local. */
     gemmarResult_t (*check)(struct gemmarComm *comm, const gemmarFusedArgs_t *args,

@@ -135,11 +135,6 @@ static gemmarResult_t compare_devices(struct gemmarComm *comm, struct gemmar_err
         }
     }
     free(all);
-    if (result == gemmarSuccess && comm->place.nodes > 1) {
-        result = gemmar_error_set(error, gemmarInvalidUsage,
-                                  "%u nodes: communicators of GPUs have one node so far",
-                                  comm->place.nodes);
-    }
     return result;
 }
 
@@ -186,17 +181,13 @@ static void copy_ranks(struct gemmarComm *comm, struct gemmar_error *error)
     }
 }
 
-static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error)
+/* The all-gather of all later steps, on one node or several. The first ones need the caller's
+ * communicator, which is left in peace afterwards but for being split. */
+static gemmarResult_t leave_nccl(struct gemmarComm *comm, struct gemmar_error *error)
 {
     struct gemmar_gpu *gpu = comm->gpu;
-    gemmarResult_t result = compare_devices(comm, error);
+    gemmarResult_t result = gemmar_local_peers_open(comm, SEGMENT_BYTES, &gpu->peers, error);
 
-    if (result == gemmarSuccess) {
-        result = gemmar_fabric_attach(comm, error);
-    }
-    if (result == gemmarSuccess) {
-        result = gemmar_local_peers_open(comm, SEGMENT_BYTES, &gpu->peers, error);
-    }
     if (result != gemmarSuccess) {
         return result;
     }
@@ -205,8 +196,41 @@ static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error
                                                      .local = comm->place.local,
                                                      .locals = comm->place.locals,
                                                      .timeout_ns = CREATE_NS};
-    comm->bootstrap.allGather = gemmar_local_gather_all; /* one node: local ranks are ranks */
-    comm->bootstrap.context = &gpu->local_gather;
+    if (comm->place.nodes == 1) { /* local ranks are ranks */
+        comm->bootstrap.allGather = gemmar_local_gather_all;
+        comm->bootstrap.context = &gpu->local_gather;
+        return gemmarSuccess;
+    }
+    gpu->nodes_gather = (struct gemmar_nodes_gather){.local = &gpu->local_gather,
+                                                     .place = &comm->place,
+                                                     .rank_of = comm->rank_of,
+                                                     .log = &comm->log,
+                                                     .next = -1,
+                                                     .previous = -1};
+    result = gemmar_nodes_gather_open(&gpu->nodes_gather, &comm->bootstrap, error);
+    comm->bootstrap.allGather = gemmar_nodes_gather_all;
+    comm->bootstrap.context = &gpu->nodes_gather;
+    return result;
+}
+
+static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    gemmarResult_t result = compare_devices(comm, error);
+
+    if (result == gemmarSuccess) {
+        result = leave_nccl(comm, error);
+    }
+    if (result == gemmarSuccess) {
+        result = gemmar_fabric_attach(comm, error);
+    }
+    if (result == gemmarSuccess && comm->place.nodes > 1) {
+        gemmar_gpu_find_place(comm);
+        result = gemmar_comm_attach(comm, error);
+    }
+    if (result != gemmarSuccess) {
+        return result;
+    }
     move_words(comm, error);
     if (error->result == gemmarSuccess) {
         copy_ranks(comm, error);
@@ -261,9 +285,8 @@ void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended)
     before = gemmar_gpu_enter(gpu->device);
     gemmar_gpu_forget_registrations(gpu);
     if (gpu->node != NULL && !gpu->left_behind) {
-        /* Aborting waits for nobody, and ends an all-gather of ours that did not. */
+        /* Aborting waits for nobody. */
         (void)(ended ? gpu->api->destroy(gpu->node) : gpu->api->stop(gpu->node));
-        gpu->gather.stuck = gpu->gather.stuck && gpu->gather.nccl != gpu->node;
     }
     gemmar_gather_close(&gpu->gather);
     free_memory(gpu);
@@ -281,6 +304,7 @@ void gemmar_gpu_close(struct gemmar_gpu *gpu, bool ended)
         gpu->local_gather.timeout_ns = LEAVE_NS;
         (void)gemmar_local_gather_barrier(&gpu->local_gather);
     }
+    gemmar_nodes_gather_close(&gpu->nodes_gather);
     if (!gpu->left_behind) {
         gemmar_local_peers_close(&gpu->peers);
     }
@@ -300,19 +324,28 @@ static uint64_t history(struct gemmarComm *comm)
     return comm->gpu->calls;
 }
 
-static uint64_t epoch(struct gemmarComm *comm)
+cudaError_t gemmar_gpu_read_word(struct gemmarComm *comm, const uint64_t *word, uint64_t *out)
 {
     struct gemmar_gpu *gpu = comm->gpu;
     uint64_t *answer = &gpu->answers[GEMMAR_MAX_LOCAL_RANKS];
     int before = gemmar_gpu_enter(gpu->device);
+    cudaError_t rc =
+        cudaMemcpyAsync(answer, word, sizeof(*answer), cudaMemcpyDeviceToHost, gpu->stream);
 
-    *answer = 0;
-    if (cudaMemcpyAsync(answer, &comm->workspace->words->epoch, sizeof(*answer),
-                        cudaMemcpyDeviceToHost, gpu->stream) == cudaSuccess) {
-        (void)gemmar_gpu_wait_stream(gpu->stream, comm->settings.timeout_ns); /* 0 then */
+    if (rc == cudaSuccess) {
+        rc = gemmar_gpu_wait_stream(gpu->stream, comm->settings.timeout_ns);
     }
     gemmar_gpu_leave(gpu->device, before);
-    return *answer;
+    *out = rc == cudaSuccess ? *answer : 0;
+    return rc;
+}
+
+static uint64_t epoch(struct gemmarComm *comm)
+{
+    uint64_t value;
+
+    (void)gemmar_gpu_read_word(comm, &comm->workspace->words->epoch, &value); /* else 0 */
+    return value;
 }
 
 const struct gemmar_backend gemmar_backend_gpu = {
@@ -323,6 +356,13 @@ const struct gemmar_backend gemmar_backend_gpu = {
     .release = release,
     .open_memory = gemmar_fabric_open_memory,
     .close_memory = gemmar_fabric_close_memory,
+    .quiet = gemmar_fabric_quiet,
+    .net_memory = gemmar_gpu_net_memory,
+    .map = gemmar_gpu_map,
+    .unmap = gemmar_gpu_unmap,
+    .upload = gemmar_gpu_upload,
+    .discard = gemmar_gpu_discard,
+    .pushed = gemmar_gpu_pushed,
     .check = gemmar_gpu_check,
     .capturing = gemmar_gpu_capturing,
     .run = gemmar_gpu_run,
@@ -395,6 +435,7 @@ gemmarResult_t gemmarCommCreate(gemmarComm_t *comm, ncclComm_t nccl, const gemma
         return gemmar_error_set(error, gemmarSystemError, "out of memory");
     }
     gpu->device = -1;
+    gpu->nodes_gather.next = gpu->nodes_gather.previous = -1;
     gpu->api = gemmar_nccl_api(error);
     result = gpu->api != NULL ? create(comm, nccl, config, &gpu, error) : error->result;
     gemmar_gpu_close(gpu, false);

@@ -46,11 +46,17 @@ static gemmarResult_t check_bootstrap(const gemmarHostBootstrap_t *b, struct gem
     return gemmarSuccess;
 }
 
-/* Releases whatever there is; never waits for a peer. */
+/* Releases whatever there is; never waits for a peer. What a channel that stays may still call or
+ * write stays with it. */
 static void release(struct gemmarComm *comm)
 {
-    gemmar_workspace_close(comm, comm->workspace);
+    bool closed = gemmar_workspace_close(comm, comm->workspace) || comm->transport == NULL;
+
     comm->backend->release(comm);
+    if (!closed) {
+        comm->magic = 0;
+        return;
+    }
     if (comm->transport != NULL) {
         comm->library.table->release(comm->transport);
     }
@@ -203,13 +209,27 @@ gemmarResult_t gemmarCommDestroy(gemmarComm_t comm)
 
 static void add_counters(struct gemmarComm *comm, gemmarCommInfo_t *info)
 {
-    struct gemmar_channel_counters c = {.size = sizeof(c)};
+    info->wireBytes = comm->wire_bytes;
+    info->stampBytes = comm->stamp_bytes;
+    for (const struct gemmar_workspace *w = comm->workspace; w != NULL && w->channel != NULL;
+         w = w->older) {
+        struct gemmar_channel_counters c = {.size = sizeof(c)};
 
-    if (comm->workspace->channel != NULL) {
-        comm->library.table->channel_counters(comm->workspace->channel, &c);
+        comm->library.table->channel_counters(w->channel, &c);
+        info->wireBytes += c.data_bytes;
+        info->stampBytes += c.stamp_bytes;
     }
-    info->wireBytes = comm->wire_bytes + c.data_bytes;
-    info->stampBytes = comm->stamp_bytes + c.stamp_bytes;
+}
+
+/* What this rank puts on the wire in a call of this plan. */
+static uint64_t wire_bytes(const struct gemmar_plan *plan, const struct gemmar_place *place)
+{
+    int two_shot = plan->algo == GEMMAR_ALGO_TWO_SHOT;
+
+    if (plan->gpu != 0 && place->nodes > 1) { /* in whole parts */
+        return gemmar_parts_wire_bytes(&plan->map, two_shot, place->node, place->local);
+    }
+    return (uint64_t)gemmar_map_wire_bytes(&plan->map, two_shot, place->node, place->local);
 }
 
 gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
@@ -247,8 +267,7 @@ gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
     i.algo = map->chunks == 0 || comm->place.nodes == 1 ? gemmarAlgoNone
                                                         : (gemmarAlgo_t)comm->last_plan.algo;
     if (map->chunks > 0) {
-        i.wireBytesFormula = (uint64_t)gemmar_map_wire_bytes(
-            map, comm->last_plan.algo == GEMMAR_ALGO_TWO_SHOT, comm->place.node, comm->place.local);
+        i.wireBytesFormula = wire_bytes(&comm->last_plan, &comm->place);
     }
     i.size = info->size;
     *info = i;

@@ -99,8 +99,6 @@ gemmarResult_t gemmar_fabric_attach(struct gemmarComm *comm, struct gemmar_error
     if (result != gemmarSuccess) {
         return result;
     }
-    /* From here on the caller's communicator is left in peace: its ranks are ours. */
-    gpu->gather.nccl = gpu->node;
     check_support(gpu, error);
     if (error->result == gemmarSuccess) {
         check_team(comm, error);
@@ -108,8 +106,7 @@ gemmarResult_t gemmar_fabric_attach(struct gemmarComm *comm, struct gemmar_error
     return gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_FABRIC, error, NULL, 0, NULL);
 }
 
-/* Functions of the driver, without linking against it. */
-static bool driver_function(const char *name, unsigned version, void *out_function)
+bool gemmar_gpu_driver_function(const char *name, unsigned version, void *out_function)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *function = NULL;
@@ -128,7 +125,8 @@ static bool is_shareable(CUmemGenericAllocationHandle handle)
     CUresult (*properties)(CUmemAllocationProp *, CUmemGenericAllocationHandle);
     CUmemAllocationProp p = {0};
 
-    return driver_function("cuMemGetAllocationPropertiesFromHandle", 12000, &properties) &&
+    return gemmar_gpu_driver_function("cuMemGetAllocationPropertiesFromHandle", 12000,
+                                      &properties) &&
            properties(&p, handle) == CUDA_SUCCESS && p.requestedHandleTypes != 0;
 }
 
@@ -143,9 +141,9 @@ static gemmarResult_t find_allocation(const void *pointer, struct gemmar_gpu_mem
     CUdeviceptr base = 0;
     size_t bytes = 0;
 
-    if (!driver_function("cuMemGetAddressRange", 12000, &range) ||
-        !driver_function("cuMemRetainAllocationHandle", 12000, &retain) ||
-        !driver_function("cuMemRelease", 12000, &release)) {
+    if (!gemmar_gpu_driver_function("cuMemGetAddressRange", 12000, &range) ||
+        !gemmar_gpu_driver_function("cuMemRetainAllocationHandle", 12000, &retain) ||
+        !gemmar_gpu_driver_function("cuMemRelease", 12000, &release)) {
         return gemmar_error_set(error, gemmarUnhandledCudaError,
                                 "the driver has no virtual memory management");
     }
@@ -294,6 +292,9 @@ static cudaError_t begin_memory(struct gemmarComm *comm, const struct gemmar_wor
     struct gemmar_words *words = (struct gemmar_words *)(base + w->layout.words);
     cudaError_t rc = cudaMemsetAsync(base, 0, w->layout.partial, gpu->stream);
 
+    if (rc == cudaSuccess && w->layout.stamps_bytes != 0) {
+        rc = cudaMemsetAsync(base + w->layout.stamps, 0, w->layout.stamps_bytes, gpu->stream);
+    }
     gpu->answers[0] = epoch;
     if (rc == cudaSuccess) {
         rc = cudaMemcpyAsync(&words->epoch, gpu->answers, sizeof(epoch), cudaMemcpyHostToDevice,
@@ -338,20 +339,27 @@ gemmarResult_t gemmar_fabric_open_memory(struct gemmarComm *comm, struct gemmar_
     return result;
 }
 
-void gemmar_fabric_close_memory(struct gemmarComm *comm, struct gemmar_workspace *w)
+bool gemmar_fabric_quiet(struct gemmarComm *comm)
 {
-    struct gemmar_gpu *gpu = comm->gpu;
     struct gemmar_error error = {.result = gemmarSuccess};
-    int before = gemmar_gpu_enter(gpu->device);
+    struct gemmar_gpu *gpu = comm->gpu;
 
     if (!gpu->left_behind && gemmar_gpu_settle(comm, &error) != gemmarSuccess) {
         gpu->left_behind = true;
         gemmar_warn(&comm->log, "fabric_nccl: %s: the workspace is not given back", error.text);
     }
-    if (!gpu->left_behind && w->window != NULL) {
+    return !gpu->left_behind;
+}
+
+void gemmar_fabric_close_memory(struct gemmarComm *comm, struct gemmar_workspace *w)
+{
+    struct gemmar_gpu *gpu = comm->gpu;
+    int before = gemmar_gpu_enter(gpu->device);
+
+    if (w->window != NULL) {
         (void)gpu->api->window_deregister(gpu->node, w->window); /* nothing to be done about it */
     }
-    if (!gpu->left_behind && w->memory != NULL) {
+    if (w->memory != NULL) {
         (void)gpu->api->mem_free(w->memory);
     }
     gemmar_gpu_leave(gpu->device, before);

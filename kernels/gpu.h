@@ -14,6 +14,7 @@
 #include "kernels/local_peers.h"
 #include "kernels/nccl_api.h"
 #include "kernels/nccl_gather.h"
+#include "kernels/nodes_gather.h"
 #include "kernels/told.h"
 
 #define GEMMAR_GPU_SEEN 64 /* pointers of earlier calls that were found good */
@@ -49,10 +50,11 @@ struct gemmar_gpu {
     int device; /* -1: not known yet */
     uint32_t sms;
     uint32_t most_ctas;                      /* of the kernel that can be resident at once */
-    ncclComm_t parent;                       /* the caller's; not used after creation on one node */
+    ncclComm_t parent;                       /* the caller's; not used after creation */
     ncclComm_t node;                         /* ours: the ranks of this node, in local order */
     struct gemmar_gather gather;             /* until the segments are there */
-    struct gemmar_local_gather local_gather; /* from then on */
+    struct gemmar_local_gather local_gather; /* from then on, on one node */
+    struct gemmar_nodes_gather nodes_gather; /* and on several */
 
     struct gemmar_local_peers peers;
     struct gemmar_gpu_words *words;  /* in my segment */
@@ -89,12 +91,31 @@ gemmarResult_t gemmar_fabric_attach(struct gemmarComm *comm, struct gemmar_error
 gemmarResult_t gemmar_fabric_open_memory(struct gemmarComm *comm, struct gemmar_workspace *w,
                                          uint64_t epoch, struct gemmar_error *error);
 void gemmar_fabric_close_memory(struct gemmarComm *comm, struct gemmar_workspace *w);
+/* Have all calls ended? If one does not, `gpu->left_behind` is set for good. */
+bool gemmar_fabric_quiet(struct gemmarComm *comm);
 
 /* Collective: a window over the allocation that [buff, buff + bytes) lies in; out_peers[g] is
  * `buff` of local rank g. All ranks refuse memory that differs between them or cannot be shared. */
 gemmarResult_t gemmar_fabric_window(struct gemmarComm *comm, void *buff, uint64_t bytes,
                                     ncclWindow_t *out_window, char **out_peers,
                                     struct gemmar_error *error);
+
+/* kernels/network_gpu.c: where the GPU sits, for the choice of rails, and struct gemmar_backend's
+ * members for the network. */
+void gemmar_gpu_find_place(struct gemmarComm *comm);
+int gemmar_gpu_net_memory(struct gemmarComm *comm, struct gemmar_workspace *w,
+                          struct gemmar_memory *out);
+int gemmar_gpu_map(struct gemmarComm *comm, void *host, uint64_t bytes, void **out_seen);
+void gemmar_gpu_unmap(struct gemmarComm *comm, void *host);
+int gemmar_gpu_upload(struct gemmarComm *comm, const void *table, uint64_t bytes, void **out_seen);
+void gemmar_gpu_discard(struct gemmarComm *comm, void *seen);
+int gemmar_gpu_pushed(struct gemmarComm *comm, const struct gemmar_workspace *w, uint64_t *out);
+
+/* kernels/comm_gpu.c: a word of device memory, after the calls that write it have ended. */
+cudaError_t gemmar_gpu_read_word(struct gemmarComm *comm, const uint64_t *word, uint64_t *out);
+
+/* kernels/fabric_nccl.c: a function of the driver, without linking against it. */
+bool gemmar_gpu_driver_function(const char *name, unsigned version, void *out_function);
 
 /* kernels/register_gpu.c: the registration that [c, c + bytes) lies in, or NULL. */
 const struct gemmar_registration *gemmar_gpu_registration(const struct gemmar_gpu *gpu,

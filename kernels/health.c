@@ -133,8 +133,8 @@ static gemmarResult_t first_error(struct gemmarComm *comm)
     }
     (void)pthread_mutex_lock(&comm->lock);
     result = comm->error.result;
-    if (result == gemmarSuccess && comm->workspace != NULL && comm->workspace->channel != NULL) {
-        comm->library.table->channel_error(comm->workspace->channel, &e);
+    if (result == gemmarSuccess) {
+        gemmar_workspace_error(comm, comm->workspace, &e);
     }
     (void)pthread_mutex_unlock(&comm->lock);
     if (e.code != 0) {
@@ -305,9 +305,7 @@ gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
     struct gemmar_transport_error e = {.size = sizeof(e)};
     char path[96], lost[480], transport[512];
 
-    if (comm->workspace != NULL && comm->workspace->channel != NULL) {
-        comm->library.table->channel_error(comm->workspace->channel, &e);
-    }
+    gemmar_workspace_error(comm, comm->workspace, &e);
     if (comm->backend->asynchronous) {
         wait_for_record(t);
         gemmar_store_relaxed(&comm->words->next_look_ns, 0);

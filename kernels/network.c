@@ -4,6 +4,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/backend.h"
 
 uint32_t gemmar_network_peer(const struct gemmarComm *comm, uint32_t node)
 {
@@ -43,39 +47,111 @@ static void make_route(const struct gemmarComm *comm, const struct gemmar_layout
     }
 }
 
-/* The views of the windows that the routes end in. */
-static int make_views(const struct gemmarComm *comm, struct gemmar_workspace *w)
+/* What the NIC reads and writes. */
+struct net_memory {
+    struct gemmar_memory data, stamps;
+    char *stamps_seen; /* by the executor */
+};
+
+/* Stamps that the proxy writes lie in the host's memory. */
+static int open_stamps(struct gemmarComm *comm, struct gemmar_workspace *w, struct net_memory *out)
 {
-    const struct gemmar_layout *layout = &w->layout;
-    uint32_t nodes = comm->place.nodes, me = comm->place.node;
-    char *base = w->bases[comm->place.local];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = (w->layout.stamps_bytes + page - 1) / page * page;
+    void *seen = NULL;
+    int rc;
 
-    for (uint32_t parity = 0; parity < 2; parity++) {
-        w->recv[parity] = calloc(GEMMAR_ROUTE_KINDS * nodes, sizeof(*w->recv[parity]));
-        w->arrival[parity] = calloc(GEMMAR_ROUTE_KINDS * nodes, sizeof(*w->arrival[parity]));
-        if (w->recv[parity] == NULL || w->arrival[parity] == NULL) {
-            return -ENOMEM;
-        }
-        for (uint32_t kind = 0; kind < GEMMAR_ROUTE_KINDS; kind++) {
-            for (uint32_t node = 0; node < nodes; node++) {
-                uint32_t route = kind * nodes + node;
-
-                if (node != me) {
-                    w->recv[parity][route] =
-                        base + layout->data + gemmar_layout_sink(layout, parity, kind, me, node);
-                    w->arrival[parity][route] =
-                        (const uint64_t *)(base + layout->stamps +
-                                           gemmar_layout_stamps(layout, parity, kind, me, node));
-                }
-            }
-        }
+    w->stamps = aligned_alloc(page, bytes);
+    if (w->stamps == NULL) {
+        return -ENOMEM;
     }
-    return 0;
+    memset(w->stamps, 0, bytes);
+    rc = comm->backend->map(comm, w->stamps, bytes, &seen);
+    w->stamps_mapped = rc == 0;
+    out->stamps = (struct gemmar_memory){.address = w->stamps, .length = bytes, .dmabuf_fd = -1};
+    out->stamps_seen = seen;
+    return rc;
 }
 
-static struct gemmar_memory memory_at(char *base, uint64_t offset, uint64_t bytes)
+static struct gemmar_memory part_of(const struct gemmar_memory *whole, uint64_t offset,
+                                    uint64_t bytes)
 {
-    return (struct gemmar_memory){.address = base + offset, .length = bytes, .dmabuf_fd = -1};
+    struct gemmar_memory part = *whole;
+
+    part.address = (char *)whole->address + offset;
+    part.length = bytes;
+    part.dmabuf_offset = whole->dmabuf_offset + offset;
+    return part;
+}
+
+static int open_memory(struct gemmarComm *comm, struct gemmar_workspace *w, struct net_memory *out)
+{
+    const struct gemmar_layout *l = &w->layout;
+    struct gemmar_memory whole = {.address = w->bases[comm->place.local], .dmabuf_fd = -1};
+    int rc = comm->backend->net_memory == NULL ? 0 : comm->backend->net_memory(comm, w, &whole);
+
+    out->data = part_of(&whole, l->data, l->data_bytes);
+    out->stamps = part_of(&whole, l->stamps, l->stamps_bytes);
+    out->stamps_seen = out->stamps.address;
+    if (rc == 0 && whole.is_gpu && comm->settings.signal == GEMMAR_SIGNAL_IMM) {
+        rc = open_stamps(comm, w, out);
+    }
+    return rc;
+}
+
+/* Addresses of the windows that the routes end in, as the executor sees them. */
+static int make_views(struct gemmarComm *comm, struct gemmar_workspace *w,
+                      const struct net_memory *memory)
+{
+    const struct gemmar_layout *l = &w->layout;
+    uint32_t nodes = comm->place.nodes, me = comm->place.node, routes = GEMMAR_ROUTE_KINDS * nodes;
+    size_t bytes = 4 * (size_t)routes * sizeof(*w->views);
+    void **views = calloc(1, bytes), *seen = views;
+    int rc = views != NULL ? 0 : -ENOMEM;
+
+    for (uint32_t i = 0; rc == 0 && i < 2 * routes; i++) {
+        uint32_t parity = i / routes, route = i % routes, kind = route / nodes;
+        uint32_t node = route % nodes;
+
+        if (node != me) {
+            views[2 * parity * routes + route] =
+                (char *)memory->data.address + gemmar_layout_sink(l, parity, kind, me, node);
+            views[(2 * parity + 1) * routes + route] =
+                memory->stamps_seen + gemmar_layout_stamps(l, parity, kind, me, node);
+        }
+    }
+    if (rc == 0 && comm->backend->upload != NULL) {
+        rc = comm->backend->upload(comm, views, bytes, &seen);
+        free(views);
+    }
+    w->views = rc == 0 ? seen : NULL;
+    return rc;
+}
+
+static const void *moved(const void *pointer, const void *from, const void *to)
+{
+    return (const char *)to + ((const char *)pointer - (const char *)from);
+}
+
+/* The ring as the executor sees it. */
+static int open_ring(struct gemmarComm *comm, struct gemmar_workspace *w)
+{
+    struct gemmar_fifo_ring *ring = &w->ring;
+    int rc = comm->library.table->channel_ring(w->channel, ring);
+    void *seen = NULL;
+
+    if (rc != 0 || comm->backend->map == NULL) {
+        return rc;
+    }
+    rc = comm->backend->map(comm, ring->base, ring->bytes, &seen);
+    if (rc == 0) {
+        w->ring_memory = ring->base;
+        ring->commands = (void *)moved(ring->commands, ring->base, seen);
+        ring->tail = moved(ring->tail, ring->base, seen);
+        ring->retired = moved(ring->retired, ring->base, seen);
+        ring->base = seen;
+    }
+    return rc;
 }
 
 int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *w, uint64_t epoch)
@@ -84,7 +160,7 @@ int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *w, uin
     uint32_t nodes = comm->place.nodes, route_count = GEMMAR_ROUTE_KINDS * nodes;
     struct gemmar_route_settings *routes = calloc(route_count, sizeof(*routes));
     uint32_t *peers = calloc(nodes, sizeof(*peers));
-    char *base = w->bases[comm->place.local];
+    struct net_memory memory;
     struct gemmar_channel_settings s = {
         .size = sizeof(s),
         .rank = comm->place.rank,
@@ -94,8 +170,6 @@ int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *w, uin
         .device_count = comm->rails,
         .routes = routes,
         .devices = comm->devices,
-        .data = memory_at(base, w->layout.data, w->layout.data_bytes),
-        .stamps = memory_at(base, w->layout.stamps, w->layout.stamps_bytes),
         .ring_entries = comm->settings.ring_entries,
         .signal = (uint32_t)comm->settings.signal,
         .numa_node = comm->numa_node,
@@ -103,9 +177,14 @@ int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *w, uin
         .timeout_ns = comm->settings.timeout_ns,
         .abort_word = &comm->words->abort,
     };
-    int rc = -ENOMEM;
+    int rc = open_memory(comm, w, &memory);
 
-    if (routes == NULL || peers == NULL) {
+    s.data = memory.data;
+    s.stamps = memory.stamps;
+    if (rc == 0 && (routes == NULL || peers == NULL)) {
+        rc = -ENOMEM;
+    }
+    if (rc != 0) {
         goto free_tables;
     }
     for (uint32_t peer = 0; peer + 1 < nodes; peer++) {
@@ -114,14 +193,17 @@ int gemmar_network_open(struct gemmarComm *comm, struct gemmar_workspace *w, uin
     for (uint32_t i = 0; i < route_count; i++) {
         make_route(comm, &w->layout, i / nodes, i % nodes, &routes[i]);
     }
-    rc = make_views(comm, w);
+    rc = make_views(comm, w, &memory);
     if (rc == 0) {
         rc = table->channel_open(comm->transport, &s, &w->channel);
     }
     if (rc == 0) {
-        rc = table->channel_ring(w->channel, &w->ring);
+        rc = open_ring(comm, w);
     }
 free_tables:
+    if (memory.data.dmabuf_fd >= 0) {
+        (void)close(memory.data.dmabuf_fd); /* the registrations hold the memory */
+    }
     free(routes);
     free(peers);
     return rc;
@@ -156,14 +238,25 @@ int gemmar_network_connect(struct gemmarComm *comm, struct gemmar_workspace *w, 
 
 void gemmar_network_close(struct gemmarComm *comm, struct gemmar_workspace *w)
 {
+    const struct gemmar_backend *backend = comm->backend;
+
+    if (w->ring_memory != NULL) {
+        backend->unmap(comm, w->ring_memory);
+        w->ring_memory = NULL;
+    }
     if (w->channel != NULL) {
         comm->library.table->channel_close(w->channel);
         w->channel = NULL;
     }
-    for (uint32_t parity = 0; parity < 2; parity++) {
-        free(w->recv[parity]);
-        free(w->arrival[parity]);
-        w->recv[parity] = NULL;
-        w->arrival[parity] = NULL;
+    if (w->stamps_mapped) {
+        backend->unmap(comm, w->stamps);
     }
+    free(w->stamps);
+    w->stamps = NULL;
+    if (backend->discard == NULL) {
+        free(w->views);
+    } else if (w->views != NULL) {
+        backend->discard(comm, w->views);
+    }
+    w->views = NULL;
 }

@@ -96,7 +96,7 @@ gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
         result = gemmar_agree(&comm->bootstrap, GEMMAR_AGREE_STARTED, error, NULL, 0, NULL);
     }
     if (result != gemmarSuccess) {
-        gemmar_workspace_close(comm, w);
+        (void)gemmar_workspace_close(comm, w); /* if a call still runs it stays, unused */
         return result;
     }
     gemmar_info(&comm->log, "workspace: rank %u opened %" PRIu64 " bytes at epoch %" PRIu64,
@@ -105,34 +105,58 @@ gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
     return gemmarSuccess;
 }
 
-void gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *w)
+bool gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *w)
 {
     if (w == NULL) {
-        return;
+        return true;
     }
-    gemmar_workspace_close(comm, w->older);
+    if (!comm->backend->quiet(comm)) {
+        return false;
+    }
+    (void)gemmar_workspace_close(comm, w->older); /* quiet, too */
     gemmar_network_close(comm, w);
     comm->backend->close_memory(comm, w);
     free(w);
+    return true;
+}
+
+static int pushed(struct gemmarComm *comm, const struct gemmar_workspace *w, uint64_t *out)
+{
+    if (comm->backend->pushed != NULL) {
+        return comm->backend->pushed(comm, w, out);
+    }
+    *out = gemmar_load_acquire(&w->words->ticket);
+    return 0;
 }
 
 gemmarResult_t gemmar_workspace_drain(struct gemmarComm *comm, struct gemmar_workspace *w,
                                       struct gemmar_error *error)
 {
     struct gemmar_transport_error e = {.size = sizeof(e)};
-    int rc;
+    uint64_t ticket = 0;
+    int rc = 0;
 
-    if (w->channel == NULL) {
-        return gemmarSuccess;
+    for (; w != NULL && w->channel != NULL && rc == 0; w = w->older) {
+        rc = pushed(comm, w, &ticket);
+        if (rc == 0) {
+            rc = comm->library.table->channel_drain(w->channel, ticket, comm->settings.timeout_ns);
+        }
+        if (rc != 0) {
+            comm->library.table->channel_error(w->channel, &e);
+        }
     }
-    rc = comm->library.table->channel_drain(w->channel, gemmar_load_acquire(&w->words->ticket),
-                                            comm->settings.timeout_ns);
-    if (rc == 0) {
-        return gemmarSuccess;
+    return rc == 0 ? gemmarSuccess
+                   : gemmar_error_set(error, gemmarRemoteError, "draining the sends failed: %s",
+                                      e.code != 0 ? e.text : strerror(-rc));
+}
+
+void gemmar_workspace_error(const struct gemmarComm *comm, const struct gemmar_workspace *w,
+                            struct gemmar_transport_error *out)
+{
+    out->code = 0;
+    for (; w != NULL && w->channel != NULL && out->code == 0; w = w->older) {
+        comm->library.table->channel_error(w->channel, out);
     }
-    comm->library.table->channel_error(w->channel, &e);
-    return gemmar_error_set(error, gemmarRemoteError, "draining the sends failed: %s",
-                            e.code != 0 ? e.text : strerror(-rc));
 }
 
 /* What of a generation the ranks must have alike before they open the next one. */
@@ -175,7 +199,7 @@ static void replace(struct gemmarComm *comm, struct gemmar_workspace *old,
     comm->workspace = grown;
     comm->peers = keep ? comm->peers : &grown->peers;
     (void)pthread_mutex_unlock(&comm->lock);
-    if (old->channel != NULL) {
+    if (old->channel != NULL && !keep) {
         struct gemmar_channel_counters c = {.size = sizeof(c)};
 
         comm->library.table->channel_counters(old->channel, &c);
@@ -185,7 +209,7 @@ static void replace(struct gemmarComm *comm, struct gemmar_workspace *old,
     if (keep) {
         grown->older = old;
     } else {
-        gemmar_workspace_close(comm, old);
+        (void)gemmar_workspace_close(comm, old); /* a CPU's calls have ended */
     }
 }
 
@@ -253,10 +277,13 @@ void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_wo
         return;
     }
     for (uint32_t parity = 0; parity < 2; parity++) {
+        void **views = w->views + (size_t)parity * 2 * GEMMAR_ROUTE_KINDS * comm->place.nodes;
+
         call->net.staging[parity] = own + l->data + l->staging[parity];
         call->net.result[parity] = own + l->data + l->result[parity];
-        call->net.recv[parity] = w->recv[parity];
-        call->net.arrival[parity] = w->arrival[parity];
+        call->net.recv[parity] = (const void *const *)views;
+        call->net.arrival[parity] =
+            (const uint64_t *const *)(views + GEMMAR_ROUTE_KINDS * comm->place.nodes);
     }
     call->net.staging_stride = l->staging_stride;
     call->net.ring = w->ring;

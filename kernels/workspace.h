@@ -22,11 +22,14 @@ struct gemmar_workspace {
     void *window;                    /* GPU: NCCL's window over it */
     struct gemmar_workspace *older;  /* that was replaced by this one and may be in use */
 
-    /* Two nodes and more. */
+    /* Two nodes and more. Where the executor's memory is not the host's, `ring` and `views` are as
+     * the executor sees them. */
     struct gemmar_channel *channel;
     struct gemmar_fifo_ring ring;
-    const void **recv[2];        /* [routes] */
-    const uint64_t **arrival[2]; /* [routes] */
+    void *ring_memory; /* the ring's as the host has it, while it is mapped for the executor */
+    void *stamps;      /* imm mode of a GPU: stamps in memory of the host's */
+    bool stamps_mapped;
+    void **views; /* [4][routes]: recv and arrival of parity 0, then of parity 1 */
 };
 
 /* The capacity of the first generation: small shapes run without growth. */
@@ -41,16 +44,22 @@ gemmarResult_t gemmar_workspace_open(struct gemmarComm *comm,
                                      struct gemmar_workspace *old, struct gemmar_workspace **out,
                                      struct gemmar_error *error);
 
-/* With all older ones. Never waits for a peer. NULL is legal. */
-void gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *workspace);
+/* With all older ones. Never waits for a peer. NULL is legal. False: a call may still use them, and
+ * they stay, the transport and the communicator that they belong to, too. */
+bool gemmar_workspace_close(struct gemmarComm *comm, struct gemmar_workspace *workspace);
 
 /* Collective. Make the communicator's workspace hold `need`. */
 gemmarResult_t gemmar_workspace_grow(struct gemmarComm *comm, const struct gemmar_capacity *need,
                                      struct gemmar_error *error);
 
-/* Wait until every command is retired; what the transport said if it fails. */
+/* Wait until every command is retired, also of older generations; what the transport said if it
+ * fails. */
 gemmarResult_t gemmar_workspace_drain(struct gemmarComm *comm, struct gemmar_workspace *workspace,
                                       struct gemmar_error *error);
+
+/* The first error of the transport in this generation or an older one; code 0: none. */
+void gemmar_workspace_error(const struct gemmarComm *comm, const struct gemmar_workspace *workspace,
+                            struct gemmar_transport_error *out);
 
 /* The workspace's part of a call: local views, network view, words. */
 void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_workspace *workspace,

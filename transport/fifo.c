@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "transport/order.h"
 #include "transport/wait.h"
@@ -14,15 +15,16 @@
 int gemmar_fifo_open(uint32_t entries, struct gemmar_fifo *out)
 {
     struct gemmar_fifo f;
-    size_t commands = sizeof(struct gemmar_fifo_command) * (size_t)entries;
+    size_t commands = sizeof(struct gemmar_fifo_command) * (size_t)entries, page;
     size_t words = (commands + LINE - 1) / LINE * LINE, bytes = words + 2 * LINE;
     char *base;
 
     if (entries == 0 || (entries & (entries - 1)) != 0 || entries > 1u << 30) {
         return -EINVAL;
     }
-    bytes = (bytes + 4095) / 4096 * 4096; /* whole pages: a GPU user registers them */
-    base = aligned_alloc(4096, bytes);
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    bytes = (bytes + page - 1) / page * page; /* whole pages: a GPU user registers them */
+    base = aligned_alloc(page, bytes);
     if (base == NULL) {
         return -ENOMEM;
     }

@@ -177,9 +177,10 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
  * all-gather on a non-blocking one failed, and this function with it.
  *
  * Needs a GPU of compute capability 9.0, and in the process NCCL 2.28 or newer with its symmetric
- * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). Ranks on more than one node are refused
- * so far. No multicast object is made by this library; NCCL makes its own unless
- * NCCL_NVLS_ENABLE=0.
+ * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). No multicast object is made by this
+ * library; NCCL makes its own unless NCCL_NVLS_ENABLE=0. Nodes are told apart by NCCL_HOSTID, else
+ * host name and boot id, and reach each other over verbs devices that can register GPU memory, each
+ * rank over those nearest to its GPU, and for set-up over TCP (NCCL_SOCKET_IFNAME).
  *
  * Errors: InvalidArgument, InvalidUsage (ranks disagree; NCCL is missing, too old or without what
  * is needed; a library built without CUDA), UnhandledCudaError, SystemError (no memory),
