@@ -2,8 +2,10 @@
 // checkcomm: communicators of GPUs through the public functions, one rank per GPU, for a machine
 // with at least two.
 //
-// Ranks are threads of one process, or with --processes a process each. NCCL is loaded as Python
-// does it, outside the global scope. Ends with 0 when all is right, 77 without enough GPUs.
+// Ranks are threads of one process, or with --processes a process each. With --nodes=N they are
+// processes of N nodes (NCCL_HOSTID), which share the GPUs and need a network: see
+// test/kernel/over_softhca. NCCL is loaded as Python does it, outside the global scope. Ends with 0
+// when all is right, 77 without enough GPUs.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,46 +27,81 @@ static struct nccl nccl;
 static struct rank ranks[MAX_RANKS]; /* of this process */
 static const char *only;
 
+/* On how many nodes. */
+enum where { ONE = 1, SEVERAL = 2, ANY = ONE | SEVERAL };
+
 static const struct {
     const char *name;
     void (*run)(struct rank *);
+    enum where where;
 } tests[] = {
-    {"wrong_creation", test_wrong_creation},
-    {"results", test_results},
-    {"registered", test_registered},
-    {"refused_registration", test_refused_registration},
-    {"graph", test_graph},
-    {"graph_of_two_streams", test_graph_of_two_streams},
-    {"growth", test_growth},
-    {"streams", test_streams},
-    {"arguments", test_arguments},
-    {"compare_calls", test_compare_calls},
-    {"other_arguments", test_other_arguments},
-    {"never_calls", test_never_calls},
-    {"abort", test_abort},
-    {"again", test_again},
-    {"host_time", test_host_time},
+    {"wrong_creation", test_wrong_creation, ANY},
+    {"nodes", test_nodes, SEVERAL},
+    {"signals", test_signals, SEVERAL},
+    {"algorithms", test_algorithms, SEVERAL},
+    {"results", test_results, ANY},
+    {"registered", test_registered, ANY},
+    {"refused_registration", test_refused_registration, ANY},
+    {"graph", test_graph, ANY},
+    {"graph_of_two_streams", test_graph_of_two_streams, ANY},
+    {"growth", test_growth, ANY},
+    {"streams", test_streams, ANY},
+    {"arguments", test_arguments, ANY},
+    {"compare_calls", test_compare_calls, ANY},
+    {"other_arguments", test_other_arguments, ONE}, /* found out by what local ranks tell */
+    {"never_calls", test_never_calls, ONE},
+    {"abort", test_abort, ONE},
+    {"again", test_again, ANY},
+    {"host_time", test_host_time, ANY},
 };
+
+/* Named by --only: they leave NCCL's communicator without a rank. */
+static const struct {
+    const char *name;
+    void (*run)(struct rank *);
+} last_tests[] = {
+    {"peer_dies", peer_dies},
+    {"gone_in_reserve", test_gone_in_reserve},
+};
+
+/* Is it in the list of names after --only? */
+static bool is_asked_for(const char *name)
+{
+    size_t length = strlen(name);
+
+    for (const char *at = only; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return only == NULL;
+}
 
 static void *run_rank(void *argument)
 {
     struct rank *r = argument;
 
     r->test = "set-up";
-    cuda(r, cudaSetDevice(r->rank), "device");
+    r->device = r->rank % r->all->gpus;
+    cuda(r, cudaSetDevice(r->device), "device");
     cuda(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "stream");
     cuda(r, cudaStreamCreate(&r->other), "stream");
     check(r, nccl.init(&r->nccl, r->all->ranks, r->all->id, r->rank) == ncclSuccess,
           "ncclCommInitRank");
-    if (only != NULL && strcmp(only, "peer_dies") == 0) {
-        peer_dies(r);
-        return NULL;
+    for (size_t i = 0; only != NULL && i < sizeof(last_tests) / sizeof(last_tests[0]); i++) {
+        if (strcmp(only, last_tests[i].name) == 0) {
+            r->test = only;
+            last_tests[i].run(r);
+            return NULL;
+        }
     }
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         int failures = __atomic_load_n(&r->all->failures, __ATOMIC_RELAXED);
         double began = now_us();
 
-        if (only != NULL && strcmp(only, tests[i].name) != 0) {
+        if (!is_asked_for(tests[i].name) ||
+            (tests[i].where & (r->all->nodes > 1 ? SEVERAL : ONE)) == 0) {
             continue;
         }
         barrier(r);
@@ -136,7 +173,12 @@ static void run_processes(struct shared *all)
     for (int i = 0; i < all->ranks; i++) {
         if (fork() == 0) {
             struct rank *r = &ranks[0];
+            char node[16];
 
+            (void)snprintf(node, sizeof(node), "node%d", i / (all->ranks / all->nodes));
+            if (all->nodes > 1) {
+                (void)setenv("NCCL_HOSTID", node, 1);
+            }
             r->all = all;
             r->rank = i;
             r->test = "set-up";
@@ -187,16 +229,21 @@ int main(int argc, char **argv)
         return 1;
     }
     all->ranks = 2;
+    all->nodes = 1;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--processes") == 0) {
             processes = true;
         } else if (strncmp(argv[i], "--ranks=", 8) == 0) {
             all->ranks = atoi(argv[i] + 8);
+        } else if (strncmp(argv[i], "--nodes=", 8) == 0) {
+            all->nodes = atoi(argv[i] + 8);
         } else if (strncmp(argv[i], "--only=", 7) == 0) {
             only = argv[i] + 7;
         } else {
-            fprintf(stderr, "usage: checkcomm [--processes] [--ranks=N] [--only=TEST]\n"
-                            "       checkcomm --processes --only=peer_dies\n");
+            fprintf(stderr, "usage: checkcomm [--processes | --nodes=N] [--ranks=N] "
+                            "[--only=TEST,...]\n"
+                            "       checkcomm --processes --only=peer_dies\n"
+                            "       checkcomm --nodes=2 --only=gone_in_reserve\n");
             return 2;
         }
     }
@@ -204,10 +251,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "checkcomm: 2 to %d ranks\n", MAX_RANKS);
         return 2;
     }
-    if (count_gpus() < all->ranks) {
-        printf("checkcomm: skipped: %d ranks need a GPU each\n", all->ranks);
+    if (all->nodes < 1 || all->ranks % all->nodes != 0) {
+        fprintf(stderr, "checkcomm: %d ranks on %d nodes\n", all->ranks, all->nodes);
+        return 2;
+    }
+    all->gpus = count_gpus();
+    if (all->gpus < all->ranks / all->nodes || all->gpus < 1) {
+        printf("checkcomm: skipped: the %d ranks of a node need a GPU each\n",
+               all->ranks / all->nodes);
         return 77;
     }
+    processes = processes || all->nodes > 1;
     (void)signal(SIGTERM, say_steps);
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)pthread_barrierattr_init(&attributes);
@@ -220,7 +274,7 @@ int main(int argc, char **argv)
     } else {
         all->failures++;
     }
-    printf("checkcomm: %d checks, %d failed, %d ranks as %s\n", all->checks, all->failures,
-           all->ranks, processes ? "processes" : "threads");
+    printf("checkcomm: %d checks, %d failed, %d ranks as %s, %d nodes\n", all->checks,
+           all->failures, all->ranks, processes ? "processes" : "threads", all->nodes);
     return all->failures != 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of checkcomm share: one rank per GPU, a thread or a process.
+// What the parts of checkcomm share: one rank per GPU, a thread or a process, or ranks of several
+// nodes that share the GPUs.
 #ifndef GEMMAR_TEST_CHECKCOMM_H
 #define GEMMAR_TEST_CHECKCOMM_H
 
@@ -18,7 +19,7 @@
 struct shared {
     pthread_barrier_t barrier;
     ncclUniqueId id;
-    int ranks;
+    int ranks, nodes, gpus;
     int failures; /* atomic */
     int checks;   /* atomic */
 };
@@ -26,6 +27,7 @@ struct shared {
 struct rank {
     struct shared *all;
     int rank;
+    int device; /* GPUs go round the ranks, and so round each node */
     ncclComm_t nccl;
     gemmarComm_t comm;
     cudaStream_t stream, other;
@@ -90,6 +92,11 @@ void test_arguments(struct rank *r);
 void test_wrong_creation(struct rank *r);
 void test_compare_calls(struct rank *r);
 void test_other_arguments(struct rank *r);
+/* checkcomm_nodes.c: of several nodes */
+void test_nodes(struct rank *r);
+void test_signals(struct rank *r);
+void test_algorithms(struct rank *r);
+void test_gone_in_reserve(struct rank *r);
 /* checkcomm_failures.c */
 void test_never_calls(struct rank *r);
 void test_abort(struct rank *r);

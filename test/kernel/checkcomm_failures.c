@@ -89,7 +89,6 @@ void peer_dies(struct rank *r)
     gemmarResult_t state = gemmarSuccess;
     double began;
 
-    r->test = "peer_dies";
     create(r, 60000, 0);
     open_problem(r, &p);
     if (r->rank == r->all->ranks - 1) {

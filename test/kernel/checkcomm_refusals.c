@@ -39,7 +39,7 @@ void test_arguments(struct rank *r)
     cudaStream_t stream = NULL;
     float *host = malloc(60 * 130 * 4);
     gemmarFusedArgs_t args = {.size = sizeof(args)};
-    int peer = (r->rank + 1) % r->all->ranks;
+    int peer = (r->device + 1) % r->all->gpus;
 
     create(r, 20000, 0);
     open_problem(r, &p);
@@ -47,7 +47,7 @@ void test_arguments(struct rank *r)
     cuda(r, cudaSetDevice(peer), "device");
     cuda(r, cudaMalloc((void **)&foreign, 1 << 20), "foreign");
     cuda(r, cudaStreamCreate(&stream), "stream");
-    cuda(r, cudaSetDevice(r->rank), "device");
+    cuda(r, cudaSetDevice(r->device), "device");
     bad = p;
     bad.a = (uint16_t *)host;
     expect(r, call_on(r, &bad, 1, 0, false, r->stream), gemmarInvalidArgument, "A (", "host A");
@@ -74,7 +74,7 @@ void test_arguments(struct rank *r)
     set_c(r, &p, POISON);
     cuda(r, cudaSetDevice(peer), "device"); /* which device is current does not matter to a call */
     expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, "other device current");
-    cuda(r, cudaSetDevice(r->rank), "device");
+    cuda(r, cudaSetDevice(r->device), "device");
     cuda(r, cudaStreamSynchronize(r->stream), "other device current");
     compare(r, &p, 1, 0, false, "other device current");
     one_call(r, shapes[1], "after refusals");
@@ -97,10 +97,10 @@ void test_wrong_creation(struct rank *r)
     config.tile_m = r->rank == 1 ? 64 : 32; /* must be equal */
     expect(r, gemmarCommCreate(&comm, r->nccl, &config), gemmarInvalidUsage, "tile_m",
            "settings differ");
-    cuda(r, cudaSetDevice(r->rank == 1 ? 0 : r->rank), "device");
+    cuda(r, cudaSetDevice(r->rank == 1 ? (r->device + 1) % r->all->gpus : r->device), "device");
     expect(r, gemmarCommCreate(&comm, r->nccl, NULL), gemmarInvalidUsage, "current device",
            "other device on rank 1");
-    cuda(r, cudaSetDevice(r->rank), "device");
+    cuda(r, cudaSetDevice(r->device), "device");
 }
 
 void test_compare_calls(struct rank *r)
