@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call's matrices on a GPU: where results go, and copies where the kernel cannot read or write
-// them as they lie. TMA takes rows and bases that are multiples of 16 bytes.
+// them as they lie. TMA takes strides and bases that are multiples of 16 bytes, and stores
+// multiples of 16 bytes.
 #include "kernels/gpu.h"
 
 #include "kernels/strides.h"
@@ -13,7 +14,7 @@ static bool in_place(const struct gemmarComm *comm, const struct gemmar_tile_map
     uint64_t bytes = (uint64_t)((map->m - 1) * o->ldc + map->n) * map->element_bytes, offset;
     const struct gemmar_registration *r;
 
-    if (!gemmar_strides_aligned(o->c, o->ldc, map->element_bytes)) {
+    if (!gemmar_strides_storable(o->c, map->n, o->ldc, map->element_bytes)) {
         return false;
     }
     if (comm->place.locals == 1) {
@@ -48,7 +49,7 @@ enum gemmar_copies gemmar_gpu_targets(const struct gemmarComm *comm,
         out_targets[g] =
             (struct gemmar_target){w->bases[g] + w->layout.out, gemmar_plan_out_ld(map->n)};
     }
-    if (!gemmar_strides_aligned(operands->c, operands->ldc, map->element_bytes)) {
+    if (!gemmar_strides_storable(operands->c, map->n, operands->ldc, map->element_bytes)) {
         return GEMMAR_COPIES_ALL;
     }
     out_targets[comm->place.local] = (struct gemmar_target){operands->c, operands->ldc};

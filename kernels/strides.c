@@ -16,6 +16,12 @@ bool gemmar_strides_aligned(const void *base, int64_t ld, uint32_t element_bytes
            (uint64_t)ld * element_bytes % GEMMAR_STRIDES_UNIT == 0;
 }
 
+bool gemmar_strides_storable(const void *base, int64_t columns, int64_t ld, uint32_t element_bytes)
+{
+    return gemmar_strides_aligned(base, ld, element_bytes) &&
+           (uint64_t)columns * element_bytes % GEMMAR_STRIDES_UNIT == 0;
+}
+
 struct matrix {
     const char *name;
     const void *base;

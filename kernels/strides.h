@@ -13,8 +13,12 @@
 
 #define GEMMAR_STRIDES_UNIT 16 /* bytes: TMA takes bases and rows that are multiples of it */
 
-/* Can TMA read or write the matrix as it lies? */
+/* Can TMA read the matrix as it lies? */
 bool gemmar_strides_aligned(const void *base, int64_t ld, uint32_t element_bytes);
+
+/* Can TMA write it? It stores whole units, so rows that end inside one would have what lies behind
+ * them overwritten. */
+bool gemmar_strides_storable(const void *base, int64_t columns, int64_t ld, uint32_t element_bytes);
 
 /* Refuses strides that are too large for TMA, or for the copy of a matrix that TMA cannot read.
  * `args` has passed gemmar_arguments_check and has elements of 2 bytes. */

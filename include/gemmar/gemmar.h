@@ -199,7 +199,8 @@ GEMMAR_API gemmarResult_t gemmarMemFree(void *ptr);
 
 /*
  * Make `bytes` bytes at `buff` an output that peers write directly: a call whose C lies wholly
- * inside gets its result there, and one whose C does not gets it through the workspace and a copy.
+ * inside, on 16 bytes and with N and ldc multiples of 8, gets its result there, any other one
+ * through the workspace and a copy.
  * Collective, host-synchronous, not in stream capture; every rank registers as many bytes, at the
  * same offset into an allocation of the same size, made by gemmarMemAlloc or ncclMemAlloc (memory
  * of cudaMalloc cannot be registered). The order of registrations is the same on all ranks, and

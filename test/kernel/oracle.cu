@@ -121,6 +121,18 @@ static __global__ void guard(const uint16_t *from, int64_t words, uint16_t patte
     }
 }
 
+static __global__ void padding(const uint16_t *c, int64_t rows, int64_t columns, int64_t ld,
+                               uint16_t pattern, struct oracle_verdict *verdict)
+{
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        for (int64_t i = columns + threadIdx.x; i < ld; i += blockDim.x) {
+            if (c[r * ld + i] != pattern) {
+                atomicAdd(&verdict->wrong, 1);
+            }
+        }
+    }
+}
+
 static __global__ void gate(const uint32_t *word, uint32_t value, int64_t cycles)
 {
     uint64_t end = gemmar_globaltimer() + 10000000000ULL;
@@ -155,6 +167,14 @@ extern "C" cudaError_t oracle_guard(const void *from, int64_t words, uint16_t pa
     return cudaGetLastError();
 }
 
+extern "C" cudaError_t oracle_padding(const void *c, int64_t rows, int64_t columns, int64_t ld,
+                                      uint16_t pattern, struct oracle_verdict *verdict,
+                                      cudaStream_t stream)
+{
+    padding<<<256, 32, 0, stream>>>((const uint16_t *)c, rows, columns, ld, pattern, verdict);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t oracle_gate(const uint32_t *word, uint32_t value, int64_t cycles,
                                    cudaStream_t stream)
 {
@@ -165,10 +185,10 @@ extern "C" cudaError_t oracle_gate(const uint32_t *word, uint32_t value, int64_t
 extern "C" cudaError_t oracle_load(void)
 {
     const void *all[] = {(const void *)fill, (const void *)check, (const void *)guard,
-                         (const void *)gate};
+                         (const void *)padding, (const void *)gate};
     cudaError_t error = cudaSuccess;
 
-    for (int i = 0; error == cudaSuccess && i < 4; i++) {
+    for (int i = 0; error == cudaSuccess && i < 5; i++) {
         struct cudaFuncAttributes attributes;
 
         error = cudaFuncGetAttributes(&attributes, all[i]);

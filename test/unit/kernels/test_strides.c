@@ -143,6 +143,18 @@ START_TEST(single_rows_get_aligned_strides)
 }
 END_TEST
 
+START_TEST(stores_end_at_whole_units)
+{
+    const char *aligned = (const char *)4096;
+
+    ck_assert(gemmar_strides_storable(aligned, 24, 32, 2));
+    ck_assert(!gemmar_strides_storable(aligned, 23, 32, 2));
+    ck_assert(!gemmar_strides_storable(aligned, 1, 8, 2));
+    ck_assert(!gemmar_strides_storable(aligned, 24, 33, 2));
+    ck_assert(!gemmar_strides_storable(aligned + 8, 24, 32, 2));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("strides");
@@ -154,6 +166,7 @@ int main(void)
     tcase_add_test(all, limit_of_a_copy);
     tcase_add_test(all, matrices_without_a_second_row);
     tcase_add_test(all, single_rows_get_aligned_strides);
+    tcase_add_test(all, stores_end_at_whole_units);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
