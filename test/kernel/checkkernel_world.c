@@ -164,26 +164,9 @@ static void open_workspaces(const struct gemmar_capacity *capacity)
     }
 }
 
-/* What the plan needs; between nodes, chunks travel as whole tiles. */
-static struct gemmar_capacity capacity_of(const struct gemmar_plan *plan)
-{
-    struct gemmar_capacity c = gemmar_plan_capacity(plan);
-    uint64_t tile = (uint64_t)plan->map.tile_m * plan->map.tile_n * plan->map.element_bytes;
-    uint64_t sub = (c.slots + plan->map.nodes - 1) / plan->map.nodes;
-
-    if (plan->algo == GEMMAR_ALGO_TWO_SHOT) {
-        c.sub_slots = c.sub_slots > sub ? c.sub_slots : sub;
-        c.sub_bytes = c.sub_bytes > c.sub_slots * tile ? c.sub_bytes : c.sub_slots * tile;
-    }
-    if (plan->algo == GEMMAR_ALGO_DIRECT) {
-        c.slice_bytes = c.slice_bytes > c.slots * tile ? c.slice_bytes : c.slots * tile;
-    }
-    return c;
-}
-
 void want_workspaces(const struct gemmar_plan *plan)
 {
-    struct gemmar_capacity need = capacity_of(plan);
+    struct gemmar_capacity need = gemmar_plan_capacity(plan);
 
     if (!gemmar_capacity_holds(&layout.capacity, &need)) {
         struct gemmar_capacity both = gemmar_capacity_max(&layout.capacity, &need);
