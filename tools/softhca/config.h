@@ -24,6 +24,10 @@
     NUMBER(pull_kib, "SOFTHCA_PULL_KIB", 1024, 0, 65536,                                           \
            "KiB of CUDA memory that a packet may name for the receiver to copy; 0: all is staged")  \
     NUMBER(pull_overlap, "SOFTHCA_PULL_OVERLAP", 1, 0, 1, "1: ask for a copy engine beside kernels") \
+    NUMBER(word_ns, "SOFTHCA_WORD_NS", 1500, 0, 100000,                                             \
+           "ns that a GPU needs at least to write a word that it is asked for")                     \
+    NUMBER(copy_ns, "SOFTHCA_COPY_NS", 20000, 0, 10000000000,                                       \
+           "ns before they must have ended at which copies of CUDA memory begin")                   \
     NUMBER(no_ipc_lock, "SOFTHCA_NO_IPC_LOCK", 0, 0, 1, "1: act as if CAP_IPC_LOCK were missing")   \
     NUMBER(max_qp_wr, "SOFTHCA_MAX_QP_WR", 16384, 1, 32768, "largest queue of a queue pair")        \
     NUMBER(max_cqe, "SOFTHCA_MAX_CQE", 1048576, 16, 4194304, "largest completion queue")            \

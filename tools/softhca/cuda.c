@@ -70,8 +70,10 @@ static int make_resources(struct softhca_gpu *gpu)
         return softhca_cuda_fail(gpu->cu, "cannot enter the context", error);
     }
     void *stage = NULL, *ring = NULL;
-    error = gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
+    error = gpu->cu->device(&gpu->device);
+    error = error ? error : gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
     error = error ? error : gpu->cu->stream_create(&gpu->pulls, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
+    error = error ? error : gpu->cu->stream_create(&gpu->words, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
     for (uint32_t i = 0; i < SOFTHCA_CUDA_MARKS && !error; i++) {
         error = gpu->cu->event_create(&gpu->events[i], SOFTHCA_CUDA_EVENT_NO_TIMING);
     }
@@ -79,11 +81,18 @@ static int make_resources(struct softhca_gpu *gpu)
         error = gpu->cu->host_alloc(&stage, SOFTHCA_CUDA_BYTES, SOFTHCA_CUDA_HOST_PORTABLE);
     }
     if (!error) {
-        error = gpu->cu->host_alloc(&ring, SOFTHCA_CUDA_RING, SOFTHCA_CUDA_HOST_PORTABLE);
+        error = gpu->cu->host_alloc(&ring, SOFTHCA_CUDA_RING + SOFTHCA_CUDA_BOUNCE + 64,
+                                    SOFTHCA_CUDA_HOST_PORTABLE);
     }
     gpu->stage = stage;
     gpu->ring = ring;
-    gpu->batch = 1;
+    gpu->batch = gpu->flush = 1;
+    gpu->first_word = gpu->due_ns = UINT64_MAX;
+    if (ring) {
+        gpu->bounce = gpu->ring + SOFTHCA_CUDA_RING;
+        gpu->done = (uint64_t *)(void *)(gpu->bounce + SOFTHCA_CUDA_BOUNCE);
+        *gpu->done = 0;
+    }
     softhca_cuda_leave(gpu);
     (void)gpu->cu->capture_mode(&mode);
     return error ? softhca_cuda_fail(gpu->cu, "cannot make a stream and staging memory", error) : 0;
@@ -227,6 +236,19 @@ int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhc
 struct softhca_gpu *softhca_cuda_gpus(void)
 {
     return SOFTHCA_LOAD_ACQUIRE(&gpus);
+}
+
+int softhca_cuda_device(uint64_t addr)
+{
+    const struct softhca_cuda_driver *cu = softhca_cuda_driver();
+    int device = -1;
+    return cu && cu->pointer_attribute(&device, SOFTHCA_CUDA_POINTER_DEVICE, addr) == 0 ? device
+                                                                                        : -1;
+}
+
+int softhca_cuda_any(void)
+{
+    return softhca_cuda_gpus() != NULL;
 }
 
 static struct softhca_gpu *first_gpu(void)

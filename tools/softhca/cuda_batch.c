@@ -11,7 +11,7 @@ int softhca_cuda_stage(struct softhca_gpu *gpu, const void *from, uint64_t len, 
     uint64_t at = gpu->ring_pos % SOFTHCA_CUDA_RING;
     uint64_t skip = at + len > SOFTHCA_CUDA_RING ? SOFTHCA_CUDA_RING - at : 0;
     if (gpu->ring_pos + skip + len - gpu->ring_free > SOFTHCA_CUDA_RING) {
-        int err = softhca_cuda_drain(gpu); // of a message longer than the ring no mark tells
+        int err = softhca_cuda_drain(gpu); // nothing tells of a message longer than the ring
         if (err) {
             return err;
         }
@@ -24,78 +24,158 @@ int softhca_cuda_stage(struct softhca_gpu *gpu, const void *from, uint64_t len, 
     return 0;
 }
 
-int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len, int overlap)
+static int meets(const struct softhca_gpu *gpu, uint32_t i, uint64_t to, uint64_t len)
 {
+    return to < gpu->to[i] + gpu->len[i] && gpu->to[i] < to + len;
+}
+
+static int is_kin(const struct softhca_gpu *gpu, uint32_t i, struct softhca_cuda_kin kin)
+{
+    return kin.from != UINT64_MAX && gpu->kin[i].from == kin.from && gpu->kin[i].to == kin.to;
+}
+
+// 1 when a copy of the open batch could be made longer.
+static int merge(struct softhca_gpu *gpu, uint64_t to, uint64_t from, uint64_t len,
+                 struct softhca_cuda_kin kin)
+{
+    for (uint32_t i = gpu->count; i-- > 0;) {
+        if (!is_kin(gpu, i, kin)) {
+            continue;
+        }
+        if (gpu->to[i] + gpu->len[i] == to && gpu->from[i] + gpu->len[i] == from) {
+            gpu->len[i] += len;
+            return 1;
+        }
+        if (to + len == gpu->to[i] && from + len == gpu->from[i]) {
+            gpu->to[i] = to;
+            gpu->from[i] = from;
+            gpu->len[i] += len;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len,
+                      struct softhca_cuda_kin kin, int overlap, uint64_t due_ns,
+                      uint64_t *out_batch)
+{
+    uint64_t at = (uintptr_t)to;
+    uint32_t i = 0;
+    while (i < gpu->count && !meets(gpu, i, at, len)) {
+        i++;
+    }
+    if (i < gpu->count) {
+        softhca_cuda_start(gpu); // the later bytes stay
+    }
+    if (merge(gpu, at, from, len, kin)) {
+        gpu->due_ns = due_ns < gpu->due_ns ? due_ns : gpu->due_ns;
+        *out_batch = gpu->batch;
+        return 0;
+    }
     if (gpu->count == SOFTHCA_CUDA_BATCH) {
         softhca_cuda_start(gpu);
     }
-    gpu->to[gpu->count] = (uintptr_t)to;
+    *out_batch = gpu->batch;
+    gpu->due_ns = due_ns < gpu->due_ns ? due_ns : gpu->due_ns;
+    gpu->to[gpu->count] = at;
     gpu->from[gpu->count] = from;
+    gpu->kin[gpu->count] = kin;
     gpu->len[gpu->count++] = len;
     gpu->staged += from - (uintptr_t)gpu->ring < SOFTHCA_CUDA_RING;
     gpu->overlap = overlap;
     return 0;
 }
 
-// A copy engine beside kernels is asked for by the batch call only. A copy from host memory gets
-// one anyway, and sooner by a call of its own.
-static int start_copies(struct softhca_gpu *gpu)
+// Copies between two GPUs, or from host memory. A copy engine beside kernels is asked for by the
+// batch call only. A copy from host memory gets one anyway, and sooner by a call of its own.
+static int start_some(struct softhca_gpu *gpu, uint32_t first, uint32_t count, int by_engine)
 {
     int error = 0;
-    if (gpu->overlap && gpu->cu->copy_batch && gpu->staged < gpu->count) {
+    if (by_engine && gpu->cu->copy_batch) {
         struct softhca_cuda_copy_attributes a = {.source_order = 1, .flags = 1};
-        size_t first = 0;
-        return gpu->cu->copy_batch(gpu->to, gpu->from, gpu->len, gpu->count, &a, &first, 1,
-                                   gpu->pulls);
+        size_t none = 0;
+        return gpu->cu->copy_batch(gpu->to + first, gpu->from + first, gpu->len + first, count, &a,
+                                   &none, 1, gpu->pulls);
     }
-    for (uint32_t i = 0; i < gpu->count && !error; i++) {
+    for (uint32_t i = first; i < first + count && !error; i++) {
         error = gpu->cu->copy(gpu->to[i], gpu->from[i], gpu->len[i], gpu->pulls);
     }
     return error;
 }
 
-static int wait_for_all(struct softhca_gpu *gpu)
+// The driver copies within a GPU by a kernel, whatever is asked for, and that waits for kernels
+// that fill the GPU. Copy engines do it through host memory.
+static int bounce(struct softhca_gpu *gpu, uint64_t to, uint64_t from, uint64_t len)
 {
-    int error = gpu->cu->stream_wait(gpu->pulls);
-    return error ? softhca_cuda_fail(gpu->cu, "a copy failed", error) : 0;
+    uint64_t at = (uintptr_t)gpu->bounce;
+    int error = 0;
+    while (len && !error) {
+        uint64_t part = len < SOFTHCA_CUDA_BOUNCE ? len : SOFTHCA_CUDA_BOUNCE;
+        error = gpu->cu->copy(at, from, part, gpu->pulls);
+        error = error ? error : gpu->cu->copy(to, at, part, gpu->pulls);
+        to += part, from += part, len -= part;
+    }
+    return error;
+}
+
+static int is_within(const struct softhca_gpu *gpu, uint32_t i)
+{
+    return gpu->overlap && (gpu->kin[i].device == gpu->device || gpu->kin[i].device == -1);
+}
+
+static int start_copies(struct softhca_gpu *gpu)
+{
+    int error = 0;
+    for (uint32_t i = 0, n; i < gpu->count && !error; i += n) {
+        n = 1;
+        if (is_within(gpu, i)) {
+            error = bounce(gpu, gpu->to[i], gpu->from[i], gpu->len[i]);
+            continue;
+        }
+        while (i + n < gpu->count && !is_within(gpu, i + n)) {
+            n++;
+        }
+        error = start_some(gpu, i, n, gpu->overlap && gpu->staged < gpu->count);
+    }
+    return error;
 }
 
 void softhca_cuda_start(struct softhca_gpu *gpu)
 {
-    if (!gpu->count && !gpu->is_marked) {
+    if (!gpu->count) {
         return;
     }
-    int err = softhca_cuda_enter(gpu);
-    int error = err || !gpu->count ? 0 : start_copies(gpu);
-    if (error) {
-        err = softhca_cuda_fail(gpu->cu, "a copy failed", error);
-    }
-    gpu->failed |= err != 0;
-    gpu->busy = 1;
-    if (gpu->is_marked) {
-        uint64_t n = (gpu->mark - 1) % SOFTHCA_CUDA_MARKS;
-        struct softhca_cuda_mark *mark = &gpu->marks[n];
-        mark->ring_pos = gpu->ring_pos;
-        mark->state = gpu->failed ? -EIO : 1;
-        if (!gpu->failed && (error = gpu->cu->event_record(gpu->events[n], gpu->pulls))) {
-            (void)softhca_cuda_fail(gpu->cu, "cannot follow a copy", error);
-            mark->state = wait_for_all(gpu) ? -EIO : 2;
+    uint32_t n = gpu->batch % SOFTHCA_CUDA_MARKS;
+    gpu->failed[n] = softhca_cuda_enter(gpu) != 0;
+    if (!gpu->failed[n]) {
+        int error = start_copies(gpu);
+        error = error ? error : gpu->cu->event_record(gpu->events[n], gpu->pulls);
+        if (error) {
+            (void)softhca_cuda_fail(gpu->cu, "a copy failed", error);
+            gpu->failed[n] = 1;
+            (void)softhca_cuda_wait(gpu, gpu->pulls); // what was started has no event behind it
         }
-        gpu->failed = 0;
-    }
-    if (!err) {
         softhca_cuda_leave(gpu);
     }
+    gpu->busy = 1;
+    gpu->ring_at[n] = gpu->ring_pos;
     gpu->batch++;
     gpu->count = gpu->staged = 0;
-    gpu->is_marked = 0;
+    gpu->due_ns = UINT64_MAX;
 }
 
-void softhca_cuda_start_all(void)
+uint64_t softhca_cuda_start_due(uint64_t now_ns, uint64_t copy_ns)
 {
+    uint64_t next = UINT64_MAX;
     for (struct softhca_gpu *g = softhca_cuda_gpus(); g; g = g->next) {
-        softhca_cuda_start(g);
+        if (g->count == SOFTHCA_CUDA_BATCH || g->due_ns <= now_ns + copy_ns) {
+            softhca_cuda_start(g);
+        } else if (g->count && g->due_ns - copy_ns < next) {
+            next = g->due_ns - copy_ns;
+        }
     }
+    return next;
 }
 
 uint64_t softhca_cuda_batch(const struct softhca_gpu *gpu)
@@ -103,56 +183,7 @@ uint64_t softhca_cuda_batch(const struct softhca_gpu *gpu)
     return gpu->batch;
 }
 
-uint64_t softhca_cuda_mark(struct softhca_gpu *gpu)
+int softhca_cuda_is_full(const struct softhca_gpu *gpu)
 {
-    if (!gpu->is_marked) {
-        gpu->is_marked = 1;
-        gpu->marks[gpu->mark++ % SOFTHCA_CUDA_MARKS].state = 0;
-    }
-    return gpu->mark - 1;
-}
-
-int softhca_cuda_passed(struct softhca_gpu *gpu, uint64_t number)
-{
-    struct softhca_cuda_mark *mark = &gpu->marks[number % SOFTHCA_CUDA_MARKS];
-    if (mark->state == 1) {
-        int err = softhca_cuda_enter(gpu);
-        if (err) {
-            return err;
-        }
-        int error = gpu->cu->event_query(gpu->events[number % SOFTHCA_CUDA_MARKS]);
-        softhca_cuda_leave(gpu);
-        if (error == SOFTHCA_CUDA_NOT_READY) {
-            return 0;
-        }
-        mark->state = error ? softhca_cuda_fail(gpu->cu, "a copy failed", error) : 2;
-    }
-    if (mark->state == 2 && mark->ring_pos > gpu->ring_free) {
-        gpu->ring_free = mark->ring_pos;
-    }
-    return mark->state == 2 ? 1 : mark->state;
-}
-
-int softhca_cuda_drain(struct softhca_gpu *gpu)
-{
-    softhca_cuda_start(gpu);
-    if (!gpu->busy) {
-        return 0;
-    }
-    int err = softhca_cuda_enter(gpu);
-    if (err) {
-        return err;
-    }
-    err = wait_for_all(gpu);
-    softhca_cuda_leave(gpu);
-    gpu->busy = 0;
-    gpu->ring_free = gpu->ring_pos;
-    return err;
-}
-
-void softhca_cuda_drain_all(void)
-{
-    for (struct softhca_gpu *g = softhca_cuda_gpus(); g; g = g->next) {
-        (void)softhca_cuda_drain(g); // a failure shows at the marks
-    }
+    return gpu->count == SOFTHCA_CUDA_BATCH;
 }

@@ -36,6 +36,18 @@ struct softhca_cuda_access { // CUmemAccessDesc
     int kind, device, flags;
 };
 
+enum { // CUstreamBatchMemOpType
+    SOFTHCA_CUDA_WRITE_32 = 2,
+    SOFTHCA_CUDA_WRITE_64 = 5
+};
+
+struct softhca_cuda_word { // CUstreamBatchMemOpParams of a write
+    int operation;
+    uint64_t addr, value;
+    unsigned flags; // 0: what the stream did before is seen first
+    uint64_t reserved[2];
+};
+
 struct softhca_cuda_ipc { // CUipcMemHandle
     uint8_t bytes[64];
 };
@@ -51,6 +63,7 @@ struct softhca_cuda_copy_attributes {
 #define SOFTHCA_CUDA_CALLS(CALL)                                                                   \
     CALL(pointer_attribute, cuPointerGetAttribute, (void *out, int attribute, uint64_t addr))      \
     CALL(retain_context, cuDevicePrimaryCtxRetain, (void **out, int device))                       \
+    CALL(device, cuCtxGetDevice, (int *out))                                                       \
     CALL(push, cuCtxPushCurrent_v2, (void *context))                                               \
     CALL(pop, cuCtxPopCurrent_v2, (void **out))                                                    \
     CALL(stream_create, cuStreamCreate, (void **out, unsigned flags))                              \
@@ -59,6 +72,9 @@ struct softhca_cuda_copy_attributes {
     CALL(event_create, cuEventCreate, (void **out, unsigned flags))                                \
     CALL(event_record, cuEventRecord, (void *event, void *stream))                                 \
     CALL(event_query, cuEventQuery, (void *event))                                                 \
+    CALL(wait_event, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))               \
+    CALL(write_words, cuStreamBatchMemOp_v2,                                                       \
+         (void *stream, unsigned count, struct softhca_cuda_word *words, unsigned flags))          \
     CALL(range, cuMemGetAddressRange_v2, (uint64_t * out_addr, size_t * out_len, uint64_t addr))   \
     CALL(ipc_get, cuIpcGetMemHandle, (struct softhca_cuda_ipc * out, uint64_t addr))               \
     CALL(ipc_open, cuIpcOpenMemHandle_v2,                                                          \
@@ -83,8 +99,7 @@ struct softhca_cuda_copy_attributes {
         (uint64_t addr, size_t len, size_t offset, uint64_t allocation, unsigned long long flags)) \
     CALL(unmap, cuMemUnmap, (uint64_t addr, size_t len))                                           \
     CALL(set_access, cuMemSetAccess,                                                               \
-         (uint64_t addr, size_t len, const struct softhca_cuda_access *access, size_t count))      \
-    CALL(device, cuCtxGetDevice, (int *out))
+         (uint64_t addr, size_t len, const struct softhca_cuda_access *access, size_t count))
 
 struct softhca_cuda_driver {
 #define FIELD(field, symbol, arguments) int(*field) arguments;

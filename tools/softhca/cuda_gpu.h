@@ -7,35 +7,50 @@
 #include "tools/softhca/cuda.h"
 #include "tools/softhca/cuda_driver.h"
 
-#define SOFTHCA_CUDA_BATCH 64u          // copies that one call of the driver starts
-#define SOFTHCA_CUDA_RING  (4ull << 20) // bytes of staged data under way
-
-struct softhca_cuda_mark {
-    int state;         // 0: its batch is open, 1: started, 2: ended, or a negative errno
-    uint64_t ring_pos; // what of the ring is free when it has ended
-};
+#define SOFTHCA_CUDA_BATCH  16u // copies that one call of the driver starts; it takes 10 us for them
+#define SOFTHCA_CUDA_WORDS  64u          // words that one call writes
+#define SOFTHCA_CUDA_RING   (4ull << 20) // bytes of staged data under way
+#define SOFTHCA_CUDA_BOUNCE (1ull << 20) // bytes of a copy within the GPU that lie in host memory
 
 struct softhca_gpu {
     const struct softhca_cuda_driver *cu;
     void *context;
+    int device;
     void *stream;   // our own, so that it waits for no work of the program
     uint8_t *stage; // SOFTHCA_CUDA_BYTES, pinned; progress thread
     struct softhca_gpu *next;
-    // Of copies that go on; under hca.lock
+    // Copies that go on (cuda_batch.c); under hca.lock, as all below
     void *pulls;                      // another stream
-    void *events[SOFTHCA_CUDA_MARKS]; // in it
-    struct softhca_cuda_mark marks[SOFTHCA_CUDA_MARKS];
-    uint64_t mark;  // number of the next one
-    uint64_t batch; // number of the open batch, from 1
+    void *events[SOFTHCA_CUDA_MARKS]; // behind batch n at n % SOFTHCA_CUDA_MARKS, and so on
+    uint64_t ring_at[SOFTHCA_CUDA_MARKS];
+    uint8_t failed[SOFTHCA_CUDA_MARKS]; // it could not be started
+    uint64_t batch;                     // number of the open batch, from 1
     uint64_t to[SOFTHCA_CUDA_BATCH], from[SOFTHCA_CUDA_BATCH];
     size_t len[SOFTHCA_CUDA_BATCH];
+    struct softhca_cuda_kin kin[SOFTHCA_CUDA_BATCH];
     uint32_t count, staged;       // copies in the open batch, and those from the ring
+    uint64_t due_ns;              // the earliest time at which one of them must have ended
     int overlap;                  // ask for a copy engine
-    int is_marked;                // the open batch has mark number mark - 1
-    int busy;                     // the stream was not waited for since the last copy
-    int failed;                   // a copy that no mark has told of
+    int busy;                     // the streams were not waited for since the last work
     uint8_t *ring;                // SOFTHCA_CUDA_RING, pinned
+    uint8_t *bounce;              // SOFTHCA_CUDA_BOUNCE, pinned; used in the order of the stream
     uint64_t ring_pos, ring_free; // bytes ever taken, and ever given back
+    // Words, and what has ended (cuda_words.c)
+    void *words; // a stream
+    struct softhca_cuda_word word[SOFTHCA_CUDA_WORDS + 1];
+    uint64_t after[SOFTHCA_CUDA_WORDS + 1]; // the batch that a word waits for
+    uint32_t word_count;
+    uint64_t flush;              // number of the open group of words, from 1
+    uint64_t need;               // newest batch that a followed message has copies in
+    uint64_t wanted;             // newest flush that a followed message is in
+    uint64_t waited;             // newest batch that the stream of words waits for
+    uint64_t asked, asked_batch; // what the newest word to `done` tells about
+    uint64_t asked_ns;
+    uint64_t *done;       // pinned. Writer: GPU; reader: us, acquire
+    uint64_t told, ended; // newest flush and newest batch that are known to have ended
+    int lost;             // the device reports an error
+    // Where words lie that wait to be written or are under way: bulk copies stay away
+    uint64_t first_word, end_word;
 };
 
 // Make the context current in this thread; 0 or -EIO, logged.
@@ -48,6 +63,8 @@ int softhca_cuda_fail(const struct softhca_cuda_driver *cu, const char *what, in
 int softhca_cuda_describe(const struct softhca_gpu *gpu, const void *addr);
 uint64_t softhca_cuda_map(const struct softhca_gpu *gpu, int fd, uint64_t bytes);
 void softhca_cuda_unmap(const struct softhca_gpu *gpu, uint64_t addr, uint64_t bytes);
+// Wait for a stream; 0 or -EIO, logged. In the context.
+int softhca_cuda_wait(struct softhca_gpu *gpu, void *stream);
 // The newest of the list, which only grows.
 struct softhca_gpu *softhca_cuda_gpus(void);
 

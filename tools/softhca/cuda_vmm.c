@@ -26,7 +26,7 @@ static int map(const struct softhca_gpu *gpu, uint64_t allocation, uint64_t byte
     const struct softhca_cuda_driver *cu = gpu->cu;
     struct softhca_cuda_access access = {.kind = SOFTHCA_CUDA_LOCATION_DEVICE,
                                          .flags = SOFTHCA_CUDA_READ_WRITE};
-    int error = cu->vmm.device(&access.device);
+    int error = cu->device(&access.device);
     error = error ? error : cu->vmm.reserve(out, bytes, 0, 0, 0);
     if (error) {
         return error;

@@ -43,6 +43,11 @@ uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t l
                                                                                   : 0;
 }
 
+int softhca_import_device(uint32_t e)
+{
+    return e < SOFTHCA_MAX_EXPORTS ? softhca_hca->imports[e].device : -1;
+}
+
 static int is_live(const struct softhca_export *x, uint32_t gen)
 {
     return SOFTHCA_LOAD_ACQUIRE(&x->state) == SOFTHCA_EXPORT_LIVE &&
@@ -99,8 +104,11 @@ static void look_at(struct softhca_hca *h, uint32_t e)
     }
     uint64_t addr = import(&copy, e, gen);
     if (addr) { // else it stays staged
-        set_import(e, &(struct softhca_import){
-                          .gen = gen, .kind = copy.kind, .addr = addr, .bytes = copy.bytes});
+        set_import(e, &(struct softhca_import){.gen = gen,
+                                               .kind = copy.kind,
+                                               .addr = addr,
+                                               .bytes = copy.bytes,
+                                               .device = softhca_cuda_device(addr)});
         SOFTHCA_STORE_RELEASE(&f->mapped[e][h->member.slot], gen);
     }
 }
@@ -175,8 +183,11 @@ static struct own *own_of(struct softhca_hca *h, uint64_t id, struct softhca_exp
         softhca_handoff_offer(e, o->gen, *fd);
         *fd = -1;
     }
-    set_import(e, &(struct softhca_import){
-                      .gen = o->gen, .addr = x->base, .bytes = x->bytes, .is_own = 1});
+    set_import(e, &(struct softhca_import){.gen = o->gen,
+                                           .addr = x->base,
+                                           .bytes = x->bytes,
+                                           .is_own = 1,
+                                           .device = softhca_cuda_device(x->base)});
     return o;
 }
 

@@ -224,10 +224,13 @@ struct softhca_qp {
     } atomics[SOFTHCA_MAX_RD_ATOM]; // replayed when an atomic is repeated
     uint32_t atomic_next;
     uint32_t comm_est;
-    uint32_t unfinished;           // newest messages whose copies are still under way
-    struct softhca_gpu *pull_gpu;  // of a copy for the expected message, or NULL
-    struct softhca_gpu *copied_by; // of the newest message with copies, and in which batch
-    uint64_t copied_in;
+    uint32_t unfinished;            // newest messages whose copies are still under way
+    struct softhca_gpu *pull_gpu;   // of a copy or word for the expected message, or NULL
+    uint64_t pull_first, pull_last; // batches that its copies are in; 0: none
+    uint32_t pull_word;             // it is a word
+    struct softhca_gpu *copied_by;  // of the newest message with copies or a word
+    uint64_t copied_in;             // newest batch of its messages
+    uint64_t worded_in;             // what tells that its newest word is written
 
     struct softhca_rq rq;
 
@@ -245,6 +248,7 @@ struct softhca_qp {
 struct softhca_peer {
     struct softhca_ring out;
     struct softhca_ring in;
+    uint64_t ahead;    // position in it up to which copies were begun
     uint64_t retry_ns; // no new attempt to make out before
 };
 
@@ -253,7 +257,9 @@ struct softhca_peer {
 struct softhca_pull {
     struct softhca_qp *qp;
     struct softhca_gpu *gpu; // NULL: had no copies of its own
-    uint64_t mark;           // passed when they have ended
+    uint64_t number;         // passed when they have ended
+    uint64_t first, last;    // their batches
+    uint64_t ready_ns;       // not before
     struct softhca_cqe cqe;
     int has_cqe;
 };
@@ -263,6 +269,7 @@ struct softhca_import {
     uint32_t gen; // 0: not mapped
     int is_own;
     uint32_t kind; // softhca_export_kind
+    int device;    // or -1
     uint64_t addr, bytes;
 };
 
@@ -352,14 +359,35 @@ int softhca_handoff_fetch(const struct softhca_export *x, uint32_t e, uint32_t g
 void softhca_handoff_stop(void);
 // Under hca.lock: the address of [offset, offset + len) of an export here, or 0.
 uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t len);
+int softhca_import_device(uint32_t e); // -1: unknown
 
 // Copies that the receiver makes (pull.c); under hca.lock.
 int softhca_pulls_full(void);
-// A copy from device memory or staged bytes to a place in device memory, for the expected message.
+// How the bytes of a WRITE to device memory get there. SMALL keeps its place among all messages of
+// its queue pair, a WORD its place behind them and among words. BULK is there before later messages
+// that are SMALL or a WORD: nobody may look for it by itself.
+enum softhca_way { SOFTHCA_BULK, SOFTHCA_SMALL, SOFTHCA_WORD };
+enum softhca_way softhca_pull_way(const struct softhca_packet *p, const struct softhca_place *to);
+// 1 when that may not be begun yet.
+int softhca_pull_waits(const struct softhca_qp *qp, const struct softhca_place *to, uint64_t len,
+                       enum softhca_way way);
+// For the expected message: a copy from device memory (of export e) or staged bytes (e UINT32_MAX)
+// to a place in device memory; a copy that was begun before; the word that a packet brings.
 int softhca_pull_from(struct softhca_qp *qp, const struct softhca_place *to, uint64_t from,
-                      uint32_t len);
-// The expected message is executed but for its copies: complete and acknowledge it after them.
-void softhca_pull_defer(struct softhca_qp *qp, const struct softhca_cqe *cqe);
+                      uint32_t len, uint32_t e, enum softhca_way way);
+void softhca_pull_begun(struct softhca_qp *qp, struct softhca_gpu *gpu, uint64_t batch);
+void softhca_pull_word(struct softhca_qp *qp, const struct softhca_place *to,
+                       const struct softhca_packet *p);
+// Begin copies of messages that the model lets arrive later (ahead.c), up to a full batch.
+void softhca_ahead(struct softhca_hca *h, struct softhca_peer *peer);
+// The first byte of the queue pair's memory for a WRITE, if it may be written: 0, or a syndrome.
+int softhca_write_reach(const struct softhca_qp *qp, const struct softhca_packet *p,
+                        uint32_t offset, uint32_t len, struct softhca_place *out_place);
+// The queue pair that a packet is for, or NULL.
+struct softhca_qp *softhca_addressee(const struct softhca_hca *h, const struct softhca_packet *p);
+// The expected message is executed but for its copies: complete and acknowledge it after them, and
+// not before ready_ns.
+void softhca_pull_defer(struct softhca_qp *qp, const struct softhca_cqe *cqe, uint64_t ready_ns);
 // 1 when something was completed.
 int softhca_pull_poll(void);
 // Wait for all copies, and complete what waited for them.

@@ -105,6 +105,7 @@ static void open_inbound(struct softhca_hca *h)
         }
         (void)SOFTHCA_AND(&me->inbound[s / 64], ~bit);
         struct softhca_peer *peer = &h->peers[s];
+        peer->ahead = 0;
         int was_open = peer->in.control != NULL;
         softhca_ring_release(&peer->in);
         memset(&peer->in, 0, sizeof peer->in);
@@ -151,8 +152,8 @@ static void read_epoch(struct softhca_hca *h)
     softhca_ports_report();
 }
 
-// The queue pair that a packet is for, or NULL: as on a wire, not for anybody here.
-static struct softhca_qp *addressee(const struct softhca_hca *h, const struct softhca_packet *p)
+// NULL: as on a wire, not for anybody here.
+struct softhca_qp *softhca_addressee(const struct softhca_hca *h, const struct softhca_packet *p)
 {
     struct softhca_qp *qp = h->qps[SOFTHCA_QP_INDEX(p->dst_qpn)];
     if (!qp || qp->ex.qp_base.qp_num != p->dst_qpn || qp->lid != p->dst_lid ||
@@ -166,7 +167,7 @@ static struct softhca_qp *addressee(const struct softhca_hca *h, const struct so
 int softhca_deliver(struct softhca_hca *h, const struct softhca_packet *p)
 {
     int err = 0;
-    struct softhca_qp *qp = addressee(h, p);
+    struct softhca_qp *qp = softhca_addressee(h, p);
     if (!qp) {
         return 0;
     }
@@ -183,11 +184,18 @@ int softhca_deliver(struct softhca_hca *h, const struct softhca_packet *p)
 // From the ring: to the queue pair, or to those that come late.
 static int arrive(struct softhca_hca *h, const struct softhca_packet *p)
 {
-    struct softhca_qp *qp = addressee(h, p);
+    struct softhca_qp *qp = softhca_addressee(h, p);
     if (qp && softhca_late_takes(h, qp, p)) {
         return 0;
     }
     return softhca_deliver(h, p);
+}
+
+// When to execute a packet, so that nothing is seen of it before it is ready.
+static uint64_t due_ns(const struct softhca_hca *h, const struct softhca_packet *p)
+{
+    uint64_t early = p->flags & SOFTHCA_FLAG_EARLY ? h->config.word_ns : 0;
+    return p->ready_ns > early ? p->ready_ns - early : 0;
 }
 
 static int drain(struct softhca_hca *h, struct softhca_ring *in)
@@ -196,10 +204,11 @@ static int drain(struct softhca_hca *h, struct softhca_ring *in)
     struct softhca_packet *p;
     uint64_t start = in->pos;
     while (in->pos - start < DRAIN_BYTES && (p = softhca_ring_peek(in))) {
-        if (p->ready_ns > h->now_ns) {
+        uint64_t due = due_ns(h, p);
+        if (due > h->now_ns) {
             h->now_ns = softhca_now_ns();
-            if (p->ready_ns > h->now_ns) {
-                softhca_wake_at(p->ready_ns);
+            if (due > h->now_ns) {
+                softhca_wake_at(due);
                 break;
             }
         }
@@ -212,6 +221,19 @@ static int drain(struct softhca_hca *h, struct softhca_ring *in)
         did = 1;
     }
     return did;
+}
+
+static void look_ahead(struct softhca_hca *h)
+{
+    int idle = h->pull_head == h->pull_tail;
+    for (uint32_t i = 0; i < h->in_count; i++) {
+        struct softhca_peer *peer = &h->peers[h->in_list[i]];
+        softhca_ahead(h, peer);
+        idle &= peer->ahead == peer->in.pos;
+    }
+    if (idle) {
+        softhca_cuda_no_words();
+    }
 }
 
 static int step_live(struct softhca_hca *h)
@@ -252,7 +274,10 @@ static int pass(struct softhca_hca *h)
     for (uint32_t i = 0; i < h->in_count; i++) {
         did |= drain(h, &h->peers[h->in_list[i]].in);
     }
-    softhca_cuda_start_all();
+    softhca_cuda_flush_all(0); // somebody waits for stamps
+    look_ahead(h);
+    softhca_wake_at(softhca_cuda_start_due(h->now_ns, h->config.copy_ns));
+    softhca_cuda_flush_all(1);
     did |= step_live(h);
     h->had_live = h->live_count != 0;
     return did;
@@ -269,7 +294,7 @@ static int idle(struct softhca_hca *h)
     }
     for (uint32_t i = 0; !h->silent && i < h->in_count; i++) {
         struct softhca_packet *p = softhca_ring_peek(&h->peers[h->in_list[i]].in);
-        if (p && p->ready_ns <= h->now_ns) {
+        if (p && due_ns(h, p) <= h->now_ns) {
             return 0;
         }
     }

@@ -181,7 +181,9 @@ void softhca_qp_to_reset(struct softhca_qp *qp)
     qp->timer_ns = qp->starved_ns = qp->rnr_ns = qp->hold_ns = 0;
     qp->has_recv = 0;
     qp->nak = qp->ack_pending = 0;
-    qp->pull_gpu = NULL;
+    qp->pull_gpu = qp->copied_by = NULL;
+    qp->pull_first = qp->pull_last = qp->copied_in = qp->worded_in = 0;
+    qp->pull_word = 0;
     qp->lid = qp->dlid = 0;
     memset(&qp->attr, 0, sizeof qp->attr);
     publish(qp, 0);

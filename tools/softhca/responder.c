@@ -128,15 +128,23 @@ static int reach(const struct softhca_qp *qp, const struct softhca_packet *p, ui
                             need, out_place);
 }
 
+int softhca_write_reach(const struct softhca_qp *qp, const struct softhca_packet *p,
+                        uint32_t offset, uint32_t len, struct softhca_place *out_place)
+{
+    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
+        return SOFTHCA_NAK_INVALID;
+    }
+    return len && reach(qp, p, offset, len, IBV_ACCESS_REMOTE_WRITE, out_place) ? SOFTHCA_NAK_ACCESS
+                                                                                : 0;
+}
+
 // The first packet of a WRITE. 0, or the answer that is owed.
 static int check_write(struct softhca_qp *qp, const struct softhca_packet *p)
 {
     struct softhca_place to;
-    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) {
-        return SOFTHCA_NAK_INVALID;
-    }
-    if (p->total && reach(qp, p, 0, p->total, IBV_ACCESS_REMOTE_WRITE, &to)) {
-        return SOFTHCA_NAK_ACCESS;
+    int why = softhca_write_reach(qp, p, 0, p->total, &to);
+    if (why) {
+        return why;
     }
     return (p->flags & SOFTHCA_FLAG_IMM) && !recv_waits(qp) ? SOFTHCA_NAK_RNR : 0;
 }
@@ -148,7 +156,10 @@ static int overtakes(const struct softhca_qp *qp, const struct softhca_packet *p
     if ((to->gpu || qp->unfinished || qp->pull_gpu) && softhca_pulls_full()) {
         return 1; // no room to put the rest of this message off
     }
-    return qp->unfinished && p->offset == 0 && p->total && (!to->gpu || to->gpu != qp->copied_by);
+    if (qp->unfinished && p->offset == 0 && p->total && (!to->gpu || to->gpu != qp->copied_by)) {
+        return 1;
+    }
+    return to->gpu && !p->copied && softhca_pull_waits(qp, to, p->span, softhca_pull_way(p, to));
 }
 
 // Host bytes to device memory. What does not fit the staging memory goes in pieces.
@@ -159,7 +170,7 @@ static int stage_data(struct softhca_qp *qp, const uint8_t *data, uint32_t len,
         uint32_t part = len < SOFTHCA_CUDA_BYTES ? len : SOFTHCA_CUDA_BYTES;
         uint64_t from = 0;
         int err = softhca_cuda_stage(to.gpu, data, part, &from);
-        err = err ? err : softhca_pull_from(qp, &to, from, part);
+        err = err ? err : softhca_pull_from(qp, &to, from, part, UINT32_MAX, SOFTHCA_SMALL);
         if (err) {
             return err;
         }
@@ -174,6 +185,15 @@ static int stage_data(struct softhca_qp *qp, const uint8_t *data, uint32_t len,
 static int write_data(struct softhca_qp *qp, const struct softhca_packet *p,
                       const struct softhca_place *to)
 {
+    enum softhca_way way = softhca_pull_way(p, to);
+    if (to->gpu && p->copied) {
+        softhca_pull_begun(qp, to->gpu, p->copied);
+        return 0;
+    }
+    if (to->gpu && way == SOFTHCA_WORD) {
+        softhca_pull_word(qp, to, p);
+        return 0;
+    }
     if (!(p->flags & SOFTHCA_FLAG_PULL)) {
         const uint8_t *data = (const uint8_t *)(p + 1);
         return to->gpu ? stage_data(qp, data, p->length, *to)
@@ -184,7 +204,7 @@ static int write_data(struct softhca_qp *qp, const struct softhca_packet *p,
     if (!from) { // the sender deregistered it with the message under way
         return -EIO;
     }
-    return to->gpu ? softhca_pull_from(qp, to, from, p->span)
+    return to->gpu ? softhca_pull_from(qp, to, from, p->span, (uint32_t)p->operand, way)
                    : softhca_cuda_fetch(to->at, from, p->span);
 }
 
@@ -201,7 +221,7 @@ static void end_write(struct softhca_qp *qp, const struct softhca_packet *p)
     }
     message_done(qp);
     if (qp->unfinished || qp->pull_gpu) {
-        softhca_pull_defer(qp, imm ? &e : NULL);
+        softhca_pull_defer(qp, imm ? &e : NULL, p->ready_ns);
         return;
     }
     if (imm) {

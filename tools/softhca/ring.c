@@ -140,15 +140,23 @@ void softhca_ring_push(struct softhca_ring *r, const struct softhca_packet *p)
     SOFTHCA_STORE_SC(&r->control->tail, r->pos);
 }
 
-struct softhca_packet *softhca_ring_peek(struct softhca_ring *r)
+struct softhca_packet *softhca_ring_at(struct softhca_ring *r, uint64_t at, uint64_t *out_next)
 {
-    if (r->pos == r->seen) {
+    if (at == r->seen) {
         r->seen = SOFTHCA_LOAD_SC(&r->control->tail);
-        if (r->pos == r->seen) {
+        if (at == r->seen) {
             return NULL;
         }
     }
-    return (struct softhca_packet *)(void *)(r->data + (r->pos & (r->bytes - 1)));
+    struct softhca_packet *p = (struct softhca_packet *)(void *)(r->data + (at & (r->bytes - 1)));
+    *out_next = at + packet_bytes(p->length);
+    return p;
+}
+
+struct softhca_packet *softhca_ring_peek(struct softhca_ring *r)
+{
+    uint64_t next;
+    return softhca_ring_at(r, r->pos, &next);
 }
 
 int softhca_ring_pop(struct softhca_ring *r, const struct softhca_packet *p)

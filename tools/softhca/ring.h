@@ -27,6 +27,8 @@ enum softhca_packet_kind {
 // A WRITE whose bytes are not in the packet: the receiver takes them from the sender's device
 // memory. operand: export and gen; swap: offset in the export.
 #define SOFTHCA_FLAG_PULL 4u
+// Receiver: to device memory, and all of its effects come later than it is executed.
+#define SOFTHCA_FLAG_EARLY 8u
 
 enum softhca_syndrome {
     SOFTHCA_NAK_SEQUENCE = 1,
@@ -56,8 +58,9 @@ struct softhca_packet {
     uint8_t rnr_timer;
     uint32_t src_lid;
     uint32_t dst_lid;
-    uint32_t span; // bytes of the message that this packet stands for: length, or those to pull
-    uint8_t pad[16];
+    uint32_t span;   // bytes of the message that this packet stands for: length, or those to pull
+    uint64_t copied; // receiver: its copies are in that batch already; 0 they are not
+    uint8_t pad[8];
 };
 static_assert(sizeof(struct softhca_packet) == 96, "packet header is 96 bytes");
 static_assert(offsetof(struct softhca_packet, kind) == 64, "packet layout");
@@ -94,6 +97,9 @@ void softhca_ring_release(struct softhca_ring *r);
 struct softhca_packet *softhca_ring_reserve(struct softhca_ring *r, uint32_t payload);
 void softhca_ring_push(struct softhca_ring *r, const struct softhca_packet *p);
 
+// Progress thread only. The packet at a position not before the oldest, and the position behind it;
+// NULL when none has come.
+struct softhca_packet *softhca_ring_at(struct softhca_ring *r, uint64_t at, uint64_t *out_next);
 // Progress thread only. The oldest packet, or NULL; pop gives it back.
 struct softhca_packet *softhca_ring_peek(struct softhca_ring *r);
 // 1 when the source waits for the room that this gave back.

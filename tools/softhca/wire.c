@@ -8,7 +8,7 @@
 #include "tools/softhca/hca.h"
 #include "tools/softhca/sync.h"
 
-#define AHEAD_NS     20000u       // a port may be this far ahead of its line rate
+#define AHEAD_NS     40000u       // a port may be this far ahead of its line rate
 #define NO_RING_WAIT 100000000ull // after a ring could not be made
 
 // The slot that owns the destination, or -1: nobody there takes packets from us.

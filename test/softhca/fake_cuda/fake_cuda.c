@@ -34,9 +34,13 @@ struct allocation { // of cuMemCreate
     uint64_t bytes;
 };
 
-struct job {
+struct job { // a copy, a word to write, or an event to wait for
     struct job *next;
     uint64_t to, from, bytes;
+    int is_word;
+    uint64_t value;
+    struct stream *event_stream;
+    uint64_t event_after;
 };
 
 struct stream {
@@ -63,6 +67,7 @@ static uint64_t next_id = 1;            // under lock
 static unsigned delay_us;               // of each copy; relaxed
 static unsigned fail_in;                // the n-th copy from now fails; 0 none; relaxed
 static uint64_t copies;                 // asked for so far; relaxed
+static int memory_device;               // what all memory says where it is; relaxed
 static int context_mark;                // its address is the only context
 
 // For tests: found by dlsym, because the real driver has none of them.
@@ -70,6 +75,7 @@ EXPORT void fake_cuda_delay(unsigned us);
 EXPORT void fake_cuda_fail(unsigned nth);
 EXPORT uint64_t fake_cuda_copies(void);
 EXPORT int fake_cuda_descriptor(uint64_t addr);
+EXPORT void fake_cuda_far(int is_far);
 
 EXPORT void fake_cuda_delay(unsigned us)
 {
@@ -79,6 +85,11 @@ EXPORT void fake_cuda_delay(unsigned us)
 EXPORT void fake_cuda_fail(unsigned nth)
 {
     __atomic_store_n(&fail_in, nth, __ATOMIC_RELAXED);
+}
+
+EXPORT void fake_cuda_far(int is_far)
+{
+    __atomic_store_n(&memory_device, is_far, __ATOMIC_RELAXED);
 }
 
 EXPORT uint64_t fake_cuda_copies(void)
@@ -183,6 +194,24 @@ static int copy_now(uint64_t to, uint64_t from, uint64_t bytes)
     return 0;
 }
 
+static void wait_for(struct stream *s, uint64_t jobs);
+
+static void run_job(const struct job *j)
+{
+    if (j->event_stream) {
+        wait_for(j->event_stream, j->event_after);
+    } else if (j->is_word) {
+        uint8_t *to = at(j->to, j->bytes); // was checked when asked for
+        if (j->bytes == 8) {
+            __atomic_store_n((uint64_t *)(void *)to, j->value, __ATOMIC_RELEASE);
+        } else {
+            __atomic_store_n((uint32_t *)(void *)to, (uint32_t)j->value, __ATOMIC_RELEASE);
+        }
+    } else {
+        (void)copy_now(j->to, j->from, j->bytes); // as above
+    }
+}
+
 static void *run_stream(void *arg)
 {
     struct stream *s = arg;
@@ -195,10 +224,10 @@ static void *run_stream(void *arg)
         (void)pthread_mutex_unlock(&s->lock);
         unsigned us = __atomic_load_n(&delay_us, __ATOMIC_RELAXED);
         struct timespec t = {.tv_nsec = us * 1000l};
-        if (us) {
+        if (us && !j->event_stream && !j->is_word) {
             (void)nanosleep(&t, NULL); // cut short is fine
         }
-        (void)copy_now(j->to, j->from, j->bytes); // was checked when asked for
+        run_job(j);
         (void)pthread_mutex_lock(&s->lock);
         s->first = j->next;
         s->last = s->first ? s->last : NULL;
@@ -298,7 +327,7 @@ API(cuPointerGetAttribute, void *out, int attribute, uint64_t addr)
         case 2: *(unsigned *)out = 2; break; // device memory
         case 7: *(uint64_t *)out = b->id; break;
         case 8: *(unsigned *)out = 0; break; // not managed
-        case 9: *(int *)out = 0; break;
+        case 9: *(int *)out = __atomic_load_n(&memory_device, __ATOMIC_RELAXED); break;
         default: error = INVALID;
         }
     }
@@ -359,23 +388,13 @@ API(cuStreamSynchronize, void *stream)
     return 0;
 }
 
-API(cuMemcpyAsync, uint64_t to, uint64_t from, size_t bytes, void *stream)
+static int ask(struct stream *s, const struct job *what)
 {
-    struct stream *s = stream;
-    (void)__atomic_add_fetch(&copies, 1, __ATOMIC_RELAXED);
-    unsigned left = __atomic_load_n(&fail_in, __ATOMIC_RELAXED);
-    if (left) {
-        __atomic_store_n(&fail_in, left - 1, __ATOMIC_RELAXED);
-        if (left == 1) {
-            return LOST;
-        }
+    struct job *j = malloc(sizeof *j);
+    if (!j) {
+        return OUT_OF_MEMORY;
     }
-    struct job *j = calloc(1, sizeof *j);
-    if (!j || !at(to, bytes) || !at(from, bytes)) {
-        free(j);
-        return INVALID;
-    }
-    *j = (struct job){.to = to, .from = from, .bytes = bytes};
+    *j = *what;
     (void)pthread_mutex_lock(&s->lock);
     if (s->last) {
         s->last->next = j;
@@ -387,6 +406,21 @@ API(cuMemcpyAsync, uint64_t to, uint64_t from, size_t bytes, void *stream)
     (void)pthread_cond_broadcast(&s->changed);
     (void)pthread_mutex_unlock(&s->lock);
     return 0;
+}
+
+API(cuMemcpyAsync, uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+    (void)__atomic_add_fetch(&copies, 1, __ATOMIC_RELAXED);
+    unsigned left = __atomic_load_n(&fail_in, __ATOMIC_RELAXED);
+    if (left) {
+        __atomic_store_n(&fail_in, left - 1, __ATOMIC_RELAXED);
+        if (left == 1) {
+            return LOST;
+        }
+    }
+    return at(to, bytes) && at(from, bytes)
+               ? ask(stream, &(struct job){.to = to, .from = from, .bytes = bytes})
+               : INVALID;
 }
 
 // The copies of a batch have no order; these begin with the last one.
@@ -415,6 +449,38 @@ API(cuEventRecord, void *event, void *stream)
     *e = (struct event){.stream = s, .after = s->asked};
     (void)pthread_mutex_unlock(&s->lock);
     return 0;
+}
+
+API(cuStreamWaitEvent, void *stream, void *event, unsigned flags)
+{
+    const struct event *e = event;
+    return flags ? INVALID
+           : e->stream
+               ? ask(stream, &(struct job){.event_stream = e->stream, .event_after = e->after})
+               : 0;
+}
+
+struct memop { // CUstreamBatchMemOpParams of a write
+    int operation;
+    uint64_t addr, value;
+    unsigned flags;
+    uint64_t reserved[2];
+};
+
+API(cuStreamBatchMemOp_v2, void *stream, unsigned count, const struct memop *ops, unsigned flags)
+{
+    int error = count <= 256 && !flags ? 0 : INVALID;
+    for (unsigned i = 0; i < count && !error; i++) {
+        uint64_t bytes = ops[i].operation == 5 ? 8 : 4;
+        error =
+            (ops[i].operation == 5 || ops[i].operation == 2) && !ops[i].flags &&
+                    ops[i].addr % bytes == 0 && at(ops[i].addr, bytes)
+                ? ask(stream,
+                      &(struct job){
+                          .to = ops[i].addr, .bytes = bytes, .is_word = 1, .value = ops[i].value})
+                : INVALID;
+    }
+    return error;
 }
 
 API(cuEventQuery, void *event)
