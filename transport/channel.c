@@ -249,7 +249,8 @@ static int allocate(struct gemmar_channel *c, const struct gemmar_channel_settin
 static int check_sizes(const struct gemmar_logger *log, const struct gemmar_channel_settings *s,
                        uint32_t device_count)
 {
-    bool bad = s->size < sizeof(*s) || s->peer_count == 0 || s->route_count == 0 ||
+    bool bad = s->size < offsetof(struct gemmar_channel_settings, posted_word) ||
+               s->peer_count == 0 || s->route_count == 0 ||
                s->route_count > 1u << GEMMAR_FIFO_ROUTE_BITS || s->device_count == 0 ||
                s->device_count > GEMMAR_WIRE_MAX_RAILS ||
                s->queue_pairs_per_peer > GEMMAR_WIRE_MAX_QPS || s->signal > GEMMAR_SIGNAL_IMM;
@@ -288,6 +289,7 @@ int gemmar_channel_open(struct gemmar_ib_device *devices, uint32_t device_count,
     c->timeout_ns = s->timeout_ns != 0 ? s->timeout_ns : (uint64_t)c->knobs->timeout;
     c->numa_node = s->numa_node;
     c->abort_word = s->abort_word;
+    c->posted_word = s->size >= sizeof(*s) ? s->posted_word : NULL;
     c->data = s->data;
     c->stamps = s->stamps;
     c->epoch = s->first_epoch;

@@ -115,6 +115,7 @@ struct gemmar_channel {
     uint64_t timeout_ns;
     int numa_node;
     uint64_t *abort_word;
+    uint64_t *posted_word;
     struct gemmar_memory data, stamps;
     struct gemmar_fifo fifo;
     uint64_t epoch; /* last epoch of a command, 64 bits; proxy only */

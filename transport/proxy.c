@@ -211,8 +211,13 @@ bool gemmar_proxy_turn(struct gemmar_channel *c)
     if (c->batch.pending == 0) {
         busy = take_commands(c);
     }
-    if (c->batch.pending > 0 && !gemmar_rdma_write_post(c)) {
-        return false;
+    if (c->batch.pending > 0) {
+        if (!gemmar_rdma_write_post(c)) {
+            return false;
+        }
+        if (c->posted_word != NULL && c->batch.pending == 0) {
+            gemmar_store_release(c->posted_word, c->fifo.head);
+        }
     }
     return poll_completions(c) || busy;
 }

@@ -38,7 +38,7 @@ SIZE(struct gemmar_transport_settings, 24);
 SIZE(struct gemmar_transport_device, 368);
 SIZE(struct gemmar_memory, 32);
 SIZE(struct gemmar_route_settings, 72);
-SIZE(struct gemmar_channel_settings, 152);
+SIZE(struct gemmar_channel_settings, 160);
 SIZE(struct gemmar_transport_error, 568);
 SIZE(struct gemmar_channel_counters, 96);
 SIZE(struct gemmar_transport_table, 136);
