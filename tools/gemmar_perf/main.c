@@ -132,7 +132,8 @@ int main(int argc, char **argv)
         return gemmar_perf_simulate(&options, argv);
     }
     if (options.fifo) {
-        return gemmar_perf_fifo(&options, argv);
+        return options.cuda ? gemmar_perf_gpu_fifo(&options, argv)
+                            : gemmar_perf_fifo(&options, argv);
     }
     if (gemmar_perf_place_find(options.rendezvous, &place, why, sizeof(why)) != 0) {
         gemmar_perf_say("%s", why);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --device cuda in a build without CUDA, cuBLASLt or NCCL.
+#include "tools/gemmar_perf/fifo.h"
 #include "tools/gemmar_perf/gpu/run.h"
 #include "tools/gemmar_perf/say.h"
 
@@ -27,4 +28,11 @@ void gemmar_perf_gpu_close(struct gemmar_perf_session *s, int status)
 {
     (void)s;
     (void)status;
+}
+
+int gemmar_perf_gpu_fifo(const struct gemmar_perf_options *o, char **argv)
+{
+    (void)o;
+    (void)argv;
+    return gemmar_perf_gpu_make(NULL);
 }
