@@ -305,8 +305,8 @@ static int take_nodes(struct parser *p, const char *text)
         return -EINVAL;
     }
     for (size_t i = 0; i < list.count; i++) {
-        if (list.value[i] < 1 || list.value[i] > 1 << 20) {
-            (void)snprintf(p->why, p->why_bytes, "%s %s: 1 to 2^20 nodes", p->name, text);
+        if (list.value[i] < 1 || list.value[i] > 65536) {
+            (void)snprintf(p->why, p->why_bytes, "%s %s: 1 to 65536 nodes", p->name, text);
             return -EINVAL;
         }
     }

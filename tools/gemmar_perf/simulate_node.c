@@ -179,7 +179,7 @@ static void deliver(struct gemmar_sim_node *s, uint32_t g, uint32_t cluster, dou
         c->courier = c->freed = stored;
         s->result->sums_us = max(s->result->sums_us, stored);
         gemmar_sim_put(s, stored + s->machine->handover_us, GEMMAR_SIM_NODE_SUM, g, c->item.place);
-        if (!s->two_shot || gemmar_sim_node_of(s, g, c->item.slot) == s->node) {
+        if (!s->two_shot || s->ranks[g].reducer[c->item.slot] == s->node) {
             gemmar_sim_arrive(s, g, c->item.slot, stored);
         }
     } else {
@@ -199,8 +199,10 @@ static void init_waits(struct gemmar_sim_node *s, uint32_t g)
     struct gemmar_sim_rank *r = &s->ranks[g];
 
     for (uint32_t i = 0; i < r->count; i++) {
-        bool mine = !s->two_shot || gemmar_sim_node_of(s, g, i) == s->node;
+        bool mine;
 
+        r->reducer[i] = gemmar_part_of(r->count, s->plan.map.nodes, i);
+        mine = !s->two_shot || r->reducer[i] == s->node;
         r->place[gemmar_sim_own_slot(s, s->node, g, i)] = i;
         r->parts[i].missing = s->plan.map.locals - 1;
         r->inter[i].missing = !mine ? 1 : s->two_shot ? s->plan.map.nodes : 2;
@@ -217,11 +219,12 @@ static int init_rank(struct gemmar_sim_node *s, uint32_t g)
     count = r->count > 0 ? r->count : 1;
     r->clusters = calloc(s->clusters, sizeof(*r->clusters));
     r->place = calloc(count, sizeof(*r->place));
+    r->reducer = calloc(count, sizeof(*r->reducer));
     r->parts = calloc(count, sizeof(*r->parts));
     r->inter = calloc(count, sizeof(*r->inter));
     r->part_at = calloc(count * s->plan.map.locals, sizeof(*r->part_at));
-    if (r->clusters == NULL || r->place == NULL || r->parts == NULL || r->inter == NULL ||
-        r->part_at == NULL) {
+    if (r->clusters == NULL || r->place == NULL || r->reducer == NULL || r->parts == NULL ||
+        r->inter == NULL || r->part_at == NULL) {
         return -ENOMEM;
     }
     init_waits(s, g);
@@ -233,6 +236,7 @@ static void release(struct gemmar_sim_node *s)
     for (uint32_t g = 0; s->ranks != NULL && g < s->plan.map.locals; g++) {
         free(s->ranks[g].clusters);
         free(s->ranks[g].place);
+        free(s->ranks[g].reducer);
         free(s->ranks[g].parts);
         free(s->ranks[g].inter);
         free(s->ranks[g].part_at);

@@ -52,6 +52,7 @@ struct gemmar_sim_rank {
     uint64_t wire_bytes;
     struct gemmar_sim_cluster *clusters;
     uint32_t *place;               /* [count]: of each own slot in the own walk */
+    uint32_t *reducer;             /* [count]: two-shot: the node that reduces an own chunk */
     struct gemmar_sim_wait *parts; /* [count]: parts of the local ranks */
     double *part_at;               /* [count * locals]: when each was there */
     struct gemmar_sim_wait *inter; /* [count]: what comes from other nodes */
@@ -82,8 +83,6 @@ uint32_t gemmar_sim_own_slot(const struct gemmar_sim_node *s, uint32_t node, uin
 uint32_t gemmar_sim_reduce_slot(const struct gemmar_sim_node *s, uint32_t node, uint32_t g,
                                 uint32_t i);
 uint32_t gemmar_sim_reduces(const struct gemmar_sim_node *s, uint32_t node, uint32_t g);
-/* Two-shot: the node that reduces an own chunk of rank g. */
-uint32_t gemmar_sim_node_of(const struct gemmar_sim_node *s, uint32_t g, uint32_t slot);
 
 /* The NIC (simulate_wire.c): a node sum, or a result, leaves at `now`. */
 void gemmar_sim_send_sum(struct gemmar_sim_node *s, uint32_t g, uint32_t place, double now);

@@ -33,11 +33,6 @@ uint32_t gemmar_sim_own_slot(const struct gemmar_sim_node *s, uint32_t node, uin
     return gemmar_visit_of(&s->plan.map, g, &order, i).slot;
 }
 
-uint32_t gemmar_sim_node_of(const struct gemmar_sim_node *s, uint32_t g, uint32_t slot)
-{
-    return gemmar_part_of(s->ranks[g].count, s->plan.map.nodes, slot);
-}
-
 uint32_t gemmar_sim_reduces(const struct gemmar_sim_node *s, uint32_t node, uint32_t g)
 {
     return gemmar_visit_reduces(&s->plan.map, s->two_shot, node, g);

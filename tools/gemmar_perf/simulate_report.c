@@ -34,15 +34,12 @@ void gemmar_sim_report_head(FILE *out, const struct gemmar_sim_forecast *f)
 {
     const struct gemmar_tile_map *map = &f->result.plan.map;
 
-    (void)fprintf(out,
-                  "# FORECAST %lld x %lld x %lld, %s, %u ranks a node, tile %ux%u, %lld chunks; "
-                  "* the plan's choice\n",
+    (void)fprintf(out, "# FORECAST %lld x %lld x %lld, %s, %u ranks a node; * the plan's choice\n",
                   (long long)map->m, (long long)map->n, (long long)f->call.k,
-                  f->call.dtype == GEMMAR_DTYPE_BF16 ? "bf16" : "fp16", map->locals, map->tile_m,
-                  map->tile_n, (long long)map->chunks);
-    (void)fprintf(out, "#%5s %11s %10s %11s %10s %10s %10s %10s %6s %6s %8s\n", "nodes",
+                  f->call.dtype == GEMMAR_DTYPE_BF16 ? "bf16" : "fp16", map->locals);
+    (void)fprintf(out, "#%5s %11s %10s %11s %10s %10s %10s %10s %6s %6s %8s %7s\n", "nodes",
                   "direct us", "MB/rank", "two-shot us", "MB/rank", "ring us", "tree us",
-                  "bound us", "", "ratio", "speed-up");
+                  "bound us", "", "ratio", "speed-up", "tile");
 }
 
 static void print_way(FILE *out, const struct gemmar_sim_forecast *f)
@@ -61,10 +58,10 @@ void gemmar_sim_report_line(FILE *out, const struct gemmar_sim_forecast *direct,
     (void)fprintf(out, "%6u", best->call.nodes);
     print_way(out, direct);
     print_way(out, two_shot);
-    (void)fprintf(out, " %10.1f %10.1f %10.1f %6s %6.2f %8.2f\n", u->gemm + u->ring,
+    (void)fprintf(out, " %10.1f %10.1f %10.1f %6s %6.2f %8.2f %3ux%u\n", u->gemm + u->ring,
                   u->gemm + u->tree, best->bounds.largest, best->bounds.which,
                   best->bounds.largest > 0 ? best->result.time_us / best->bounds.largest : 0,
-                  u->total / time);
+                  u->total / time, best->result.plan.map.tile_m, best->result.plan.map.tile_n);
 }
 
 static void json_machine(FILE *out, const struct gemmar_sim_machine *machine)

@@ -56,14 +56,14 @@ void gemmar_sim_send_sum(struct gemmar_sim_node *s, uint32_t g, uint32_t place, 
         send_direct(s, g, mine, now);
         return;
     }
-    if (gemmar_sim_node_of(s, g, mine) != s->node) {
+    if (r->reducer[mine] != s->node) {
         r->nic_out = left + takes;
         r->wire_bytes += (uint64_t)bytes;
     }
     for (uint32_t j = 0; j < s->plan.map.nodes; j++) {
         uint32_t slot = gemmar_sim_own_slot(s, j, g, place);
 
-        if (j != s->node && gemmar_sim_node_of(s, g, slot) == s->node) {
+        if (j != s->node && r->reducer[slot] == s->node) {
             gemmar_sim_arrive(s, g, slot, arrival(s, r, left, takes));
         }
     }
