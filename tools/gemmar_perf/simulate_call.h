@@ -32,7 +32,8 @@ struct gemmar_sim_result {
     uint64_t wire_formula; /* gemmar_parts_wire_bytes() of that rank */
 };
 
-/* 0, -EINVAL with a sentence, or -ENOMEM. */
+/* 0; or -EINVAL, -EOVERFLOW (no plan), -ENOMEM, -EDEADLK (items wait for each other: an order of
+ * visits that must not be) with a sentence. */
 int gemmar_sim_run(const struct gemmar_sim_machine *machine, const struct gemmar_sim_call *call,
                    struct gemmar_sim_result *out, char *why, size_t why_bytes);
 

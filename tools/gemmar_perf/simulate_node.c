@@ -173,6 +173,7 @@ static void deliver(struct gemmar_sim_node *s, uint32_t g, uint32_t cluster, dou
     struct gemmar_sim_cluster *c = &s->ranks[g].clusters[cluster];
     double stored = now + s->machine->store_us;
 
+    s->open--;
     if (c->item.work == GEMMAR_SIM_PART) {
         deliver_part(s, g, c, now);
     } else if (c->item.work == GEMMAR_SIM_SUM && s->plan.algo != GEMMAR_ALGO_LOCAL) {
@@ -254,6 +255,7 @@ static int simulate(struct gemmar_sim_node *s)
             struct gemmar_sim_cluster *cluster = &s->ranks[g].clusters[c];
 
             cluster->items = gemmar_sim_items(s, g, c);
+            s->open += cluster->items;
             cluster->consumer = s->machine->start_us;
             begin_item(s, g, c);
         }
@@ -265,7 +267,7 @@ static int simulate(struct gemmar_sim_node *s)
         default: gemmar_sim_send_result(s, e.rank, e.index, e.at); break;
         }
     }
-    return s->rc;
+    return s->rc != 0 ? s->rc : s->open != 0 ? -EDEADLK : 0;
 }
 
 /* The plan that all ranks of such a machine would make. */
@@ -359,7 +361,9 @@ int gemmar_sim_run(const struct gemmar_sim_machine *machine, const struct gemmar
         finish(&s, &result);
         *out = result;
     } else {
-        (void)snprintf(why, why_bytes, "no memory for the simulation");
+        (void)snprintf(why, why_bytes, "%s",
+                       rc == -EDEADLK ? "the order of the visits is a deadlock"
+                                      : "no memory for the simulation");
     }
     release(&s);
     return rc;

@@ -70,6 +70,7 @@ struct gemmar_sim_node {
     double link_rate;  /* NVLink, bytes a microsecond, with stores of this tile */
     double tile_bytes;
     double published; /* when the last result was there */
+    uint64_t open;    /* items that have not been delivered */
     int rc;           /* of the event queue */
 };
 

@@ -268,6 +268,30 @@ START_TEST(one_node_meets_what_was_measured)
 }
 END_TEST
 
+static uint32_t draw(uint32_t *state, uint32_t most)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return 1 + (*state >> 8) % most;
+}
+
+/* With any number of clusters no item waits for ever, and the bytes are right: run_call() fails
+ * when the lists of the ranks and nodes wait for each other. */
+START_TEST(every_order_of_visits_ends)
+{
+    uint32_t state = 1;
+
+    for (uint32_t i = 0; i < 400; i++) {
+        struct shape s = {draw(&state, 3000), draw(&state, 3000), 64};
+        struct grid g = {draw(&state, 12), draw(&state, 8)};
+        uint32_t algo = algos[i % 2];
+
+        machine = gemmar_sim_machine_default();
+        machine.sms = 1 + draw(&state, i % 3 == 0 ? 5 : 131);
+        bytes_of(&s, &g, algo);
+    }
+}
+END_TEST
+
 START_TEST(two_runs_are_the_same)
 {
     struct gemmar_sim_result a, b;
@@ -354,6 +378,7 @@ int main(void)
                                   one_node_has_no_network,
                                   two_shot_is_flat_where_chunks_go_round,
                                   one_node_meets_what_was_measured,
+                                  every_order_of_visits_ends,
                                   two_runs_are_the_same,
                                   shapes_without_output_and_bad_tiles,
                                   unfused_ring_and_tree,
