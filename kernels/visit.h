@@ -178,23 +178,49 @@ GEMMAR_HD uint32_t gemmar_visit_extra(uint32_t own, uint32_t nodes, uint32_t nod
 }
 
 /*
- * At last, in two-shot, it takes what the other nodes reduced. Where there is enough for all
- * clusters, cluster c takes what cluster c of the other nodes reduced, the nodes before its own
- * first: results leave a node in the order in which its clusters come to an end, and nobody waits
- * for a slow one while others' have come.
+ * At last, in two-shot, it takes what the other nodes reduced, the nodes before its own first.
+ * Cluster c takes what cluster c of the other nodes reduced, and where they reduce fewer chunks
+ * than there are clusters, several share one: results leave a node in the order in which its
+ * clusters come to an end, and nobody waits for a slow one while others' have come. At the end come
+ * the last chunks of the nodes that have one more than the others.
  */
+struct gemmar_visit_turns {
+    uint32_t least;        /* chunks that every node reduces */
+    uint32_t slot, chunks; /* of them this cluster takes slot, slot + clusters, ... */
+    uint32_t first, step;  /* of the nodes before mine it takes first, first + step, ... */
+    uint32_t peers;        /* so many */
+    uint32_t rest;         /* nodes but mine with one chunk more */
+};
+
+GEMMAR_HD struct gemmar_visit_turns gemmar_visit_turns_of(const struct gemmar_tile_map *map,
+                                                          uint32_t node, uint32_t local,
+                                                          uint32_t cluster, uint32_t clusters)
+{
+    uint32_t own = gemmar_visit_first(map, local + 1) - gemmar_visit_first(map, local);
+    struct gemmar_visit_turns t;
+
+    t.least = own / map->nodes;
+    t.first = 0;
+    t.step = 1;
+    t.rest = own % map->nodes - gemmar_visit_extra(own, map->nodes, node);
+    t.chunks = gemmar_visit_share(t.least, cluster, clusters);
+    t.slot = cluster;
+    if (t.least > 0 && t.least < clusters) {
+        t.slot = cluster % t.least;
+        t.first = cluster / t.least;
+        t.step = gemmar_visit_share(clusters, t.slot, t.least);
+        t.chunks = 1;
+    }
+    t.peers = gemmar_visit_share(map->nodes - 1, t.first, t.step);
+    return t;
+}
+
 GEMMAR_HD uint32_t gemmar_visit_gathers(const struct gemmar_tile_map *map, uint32_t node,
                                         uint32_t local, uint32_t cluster, uint32_t clusters)
 {
-    uint32_t nodes = map->nodes;
-    uint32_t own = gemmar_visit_first(map, local + 1) - gemmar_visit_first(map, local);
-    uint32_t least = own / nodes, extra = gemmar_visit_extra(own, nodes, node);
+    struct gemmar_visit_turns t = gemmar_visit_turns_of(map, node, local, cluster, clusters);
 
-    if (least < clusters) {
-        return gemmar_visit_share(own - least - extra, cluster, clusters);
-    }
-    return gemmar_visit_share(least, cluster, clusters) * (nodes - 1) +
-           (least % clusters == cluster ? own % nodes - extra : 0);
+    return t.chunks * t.peers + gemmar_visit_share(t.rest, cluster, clusters);
 }
 
 /* The i-th of them. */
@@ -202,29 +228,24 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_gather(const struct gemmar_tile_map *
                                                   uint32_t local, uint32_t cluster,
                                                   uint32_t clusters, uint32_t i)
 {
-    uint32_t nodes = map->nodes, first = gemmar_visit_first(map, local);
-    uint32_t own = gemmar_visit_first(map, local + 1) - first, least = own / nodes;
-    uint32_t all = gemmar_visit_share(least, cluster, clusters) * (nodes - 1);
+    struct gemmar_visit_turns t = gemmar_visit_turns_of(map, node, local, cluster, clusters);
+    uint32_t nodes = map->nodes, first = gemmar_visit_first(map, local), from = node, slot;
+    uint32_t own = gemmar_visit_first(map, local + 1) - first;
     struct gemmar_visit v;
 
-    v.owner = local;
-    if (least < clusters) {
-        v.slot =
-            (uint32_t)gemmar_map_sub_first(map, local, node + 1) - first + cluster + i * clusters;
-        v.slot -= v.slot >= own ? own : 0;
-    } else if (i < all) {
-        uint32_t from = (node + nodes - 1 - i % (nodes - 1)) % nodes;
-
-        v.slot = (uint32_t)gemmar_map_sub_first(map, local, from) - first + cluster +
-                 i / (nodes - 1) * clusters;
-    } else { /* the last one of the nodes that have one more */
-        uint32_t from = node;
-
-        for (i -= all - 1; i > 0; i -= gemmar_visit_extra(own, nodes, from)) {
+    if (i < t.chunks * t.peers) {
+        from = (node + nodes - 1 - (t.first + i % t.peers * t.step)) % nodes;
+        slot = t.slot + i / t.peers * clusters;
+    } else {
+        i = cluster + (i - t.chunks * t.peers) * clusters + 1; /* th node with one more */
+        while (i > 0) {
             from = (from + nodes - 1) % nodes;
+            i -= gemmar_visit_extra(own, nodes, from);
         }
-        v.slot = (uint32_t)gemmar_map_sub_first(map, local, from) - first + least;
+        slot = t.least;
     }
+    v.owner = local;
+    v.slot = (uint32_t)gemmar_map_sub_first(map, local, from) - first + slot;
     v.chunk = first + v.slot;
     return v;
 }
