@@ -246,6 +246,20 @@ START_TEST(two_shot_is_flat_where_chunks_go_round)
 }
 END_TEST
 
+/* Clusters publish results in about the order in which they come. */
+START_TEST(two_shot_ends_soon_after_the_last_arrival)
+{
+    machine = gemmar_sim_machine_default();
+    for (uint32_t nodes = 8; nodes <= 128; nodes *= 4) {
+        struct gemmar_sim_result r =
+            run(&machine, 16384, 16384, 1024, nodes, 8, GEMMAR_ALGO_TWO_SHOT);
+
+        ck_assert_msg(r.time_us <= 1.1 * r.arrived_us, "%u nodes: %f us, arrived %f", nodes,
+                      r.time_us, r.arrived_us);
+    }
+}
+END_TEST
+
 /* Medians of docs/results/fused-h200.json. */
 START_TEST(one_node_meets_what_was_measured)
 {
@@ -377,6 +391,7 @@ int main(void)
                                   one_tile_takes_the_sum_of_its_steps,
                                   one_node_has_no_network,
                                   two_shot_is_flat_where_chunks_go_round,
+                                  two_shot_ends_soon_after_the_last_arrival,
                                   one_node_meets_what_was_measured,
                                   every_order_of_visits_ends,
                                   two_runs_are_the_same,
