@@ -32,7 +32,7 @@ static struct {
     int (*descriptor)(uint64_t);
     void (*far)(int);
 } cu;
-static int is_far; // the memory is said to be of another GPU
+static int is_far; // the memory is said to be of other GPUs
 
 static void find(void *lib, const char *name, void *out, int needed)
 {
@@ -751,11 +751,11 @@ static void receiver(int sock)
     free(data);
 }
 
-// With memory of cuMemAlloc, and with memory of cuMemCreate.
+// With memory of cuMemAlloc, and with memory of cuMemCreate; on one GPU and on two.
 START_TEST(another_process_copies_by_itself)
 {
-    use_vmm = _i;
-    is_far = 1;
+    use_vmm = _i & 1;
+    is_far = _i >> 1;
     uint8_t *data = malloc(BYTES);
     ck_assert_ptr_nonnull(data);
     struct peer peer = harness_peer_start("other", receiver);
@@ -775,7 +775,7 @@ START_TEST(another_process_copies_by_itself)
             0);
         (void)harness_expect(&a.side, IBV_WC_SUCCESS, round);
         harness_hear(peer.sock, &copies, sizeof copies);
-        single += copies == 1;
+        single += copies == (is_far ? 1 : 2); // within a GPU: through host memory
     }
     ck_assert_uint_ge(single, ROUNDS / 4); // staged until the other one has mapped it
     harness_say(peer.sock, data, 1);
@@ -810,7 +810,7 @@ int main(void)
     tcase_add_loop_test(t, completions_keep_up_with_copies_under_way, 0, 2);
     tcase_add_test(t, objects_go_away_with_copies_under_way);
     tcase_add_loop_test(t, a_failed_copy_breaks_the_connection, 0, 2);
-    tcase_add_loop_test(t, another_process_copies_by_itself, 0, 2);
+    tcase_add_loop_test(t, another_process_copies_by_itself, 0, 4);
     suite_add_tcase(suite, t);
     return harness_main(suite);
 }

@@ -60,6 +60,18 @@ void softhca_cuda_stay(void)
     stays = 1;
 }
 
+// In the context: the number of its GPU in all processes.
+static int device_of(const struct softhca_cuda_driver *cu, uint64_t *out)
+{
+    uint8_t uuid[16] = {0};
+    uint64_t halves[2];
+    int device = 0, error = cu->device(&device);
+    error = error ? error : cu->uuid(uuid, device);
+    memcpy(halves, uuid, sizeof halves);
+    *out = halves[0] ^ halves[1] * 31;
+    return error;
+}
+
 static int make_resources(struct softhca_gpu *gpu)
 {
     int mode = SOFTHCA_CUDA_CAPTURE_RELAXED;
@@ -70,7 +82,7 @@ static int make_resources(struct softhca_gpu *gpu)
         return softhca_cuda_fail(gpu->cu, "cannot enter the context", error);
     }
     void *stage = NULL, *ring = NULL;
-    error = gpu->cu->device(&gpu->device);
+    error = device_of(gpu->cu, &gpu->device);
     error = error ? error : gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
     error = error ? error : gpu->cu->stream_create(&gpu->pulls, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
     error = error ? error : gpu->cu->stream_create(&gpu->words, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
@@ -211,7 +223,8 @@ int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhc
     if (err) {
         return err;
     }
-    int error = gpu->cu->range(&out->base, &bytes, (uintptr_t)addr);
+    int error = device_of(gpu->cu, &out->device);
+    error = error ? error : gpu->cu->range(&out->base, &bytes, (uintptr_t)addr);
     error =
         error ? error
               : gpu->cu->pointer_attribute(out_id, SOFTHCA_CUDA_POINTER_BUFFER_ID, (uintptr_t)addr);
@@ -236,14 +249,6 @@ int softhca_cuda_export(struct softhca_gpu *gpu, const void *addr, struct softhc
 struct softhca_gpu *softhca_cuda_gpus(void)
 {
     return SOFTHCA_LOAD_ACQUIRE(&gpus);
-}
-
-int softhca_cuda_device(uint64_t addr)
-{
-    const struct softhca_cuda_driver *cu = softhca_cuda_driver();
-    int device = -1;
-    return cu && cu->pointer_attribute(&device, SOFTHCA_CUDA_POINTER_DEVICE, addr) == 0 ? device
-                                                                                        : -1;
 }
 
 int softhca_cuda_any(void)

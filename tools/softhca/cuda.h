@@ -58,12 +58,10 @@ void softhca_cuda_stay(void);
     512u                  // no more messages may be followed, or batches asked about, at a time
 struct softhca_cuda_kin { // copies of one kin lie in the same two allocations
     const void *to;
-    uint64_t from; // UINT64_MAX: never the same
-    int device;    // where `from` is, or SOFTHCA_CUDA_HOST
+    uint64_t from;   // UINT64_MAX: never the same
+    uint64_t device; // that `from` is on, as in softhca_export; or SOFTHCA_CUDA_HOST
 };
-#define SOFTHCA_CUDA_HOST (-2)
-// Any thread. The device of an address in device memory, -1: unknown.
-int softhca_cuda_device(uint64_t addr);
+#define SOFTHCA_CUDA_HOST 0u
 int softhca_cuda_stage(struct softhca_gpu *gpu, const void *from, uint64_t len, uint64_t *out_at);
 int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len,
                       struct softhca_cuda_kin kin, int overlap, uint64_t due_ns,

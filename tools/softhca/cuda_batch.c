@@ -121,7 +121,7 @@ static int bounce(struct softhca_gpu *gpu, uint64_t to, uint64_t from, uint64_t 
 
 static int is_within(const struct softhca_gpu *gpu, uint32_t i)
 {
-    return gpu->overlap && (gpu->kin[i].device == gpu->device || gpu->kin[i].device == -1);
+    return gpu->overlap && gpu->kin[i].device == gpu->device;
 }
 
 static int start_copies(struct softhca_gpu *gpu)

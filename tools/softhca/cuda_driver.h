@@ -64,6 +64,7 @@ struct softhca_cuda_copy_attributes {
     CALL(pointer_attribute, cuPointerGetAttribute, (void *out, int attribute, uint64_t addr))      \
     CALL(retain_context, cuDevicePrimaryCtxRetain, (void **out, int device))                       \
     CALL(device, cuCtxGetDevice, (int *out))                                                       \
+    CALL(uuid, cuDeviceGetUuid_v2, (uint8_t out[16], int device))                                  \
     CALL(push, cuCtxPushCurrent_v2, (void *context))                                               \
     CALL(pop, cuCtxPopCurrent_v2, (void **out))                                                    \
     CALL(stream_create, cuStreamCreate, (void **out, unsigned flags))                              \

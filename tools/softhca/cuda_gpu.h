@@ -15,9 +15,9 @@
 struct softhca_gpu {
     const struct softhca_cuda_driver *cu;
     void *context;
-    int device;
-    void *stream;   // our own, so that it waits for no work of the program
-    uint8_t *stage; // SOFTHCA_CUDA_BYTES, pinned; progress thread
+    uint64_t device; // as in softhca_export
+    void *stream;    // our own, so that it waits for no work of the program
+    uint8_t *stage;  // SOFTHCA_CUDA_BYTES, pinned; progress thread
     struct softhca_gpu *next;
     // Copies that go on (cuda_batch.c); under hca.lock, as all below
     void *pulls;                      // another stream

@@ -43,9 +43,9 @@ uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t l
                                                                                   : 0;
 }
 
-int softhca_import_device(uint32_t e)
+uint64_t softhca_import_device(uint32_t e)
 {
-    return e < SOFTHCA_MAX_EXPORTS ? softhca_hca->imports[e].device : -1;
+    return e < SOFTHCA_MAX_EXPORTS ? softhca_hca->imports[e].device : 0;
 }
 
 static int is_live(const struct softhca_export *x, uint32_t gen)
@@ -108,7 +108,7 @@ static void look_at(struct softhca_hca *h, uint32_t e)
                                                .kind = copy.kind,
                                                .addr = addr,
                                                .bytes = copy.bytes,
-                                               .device = softhca_cuda_device(addr)});
+                                               .device = copy.device});
         SOFTHCA_STORE_RELEASE(&f->mapped[e][h->member.slot], gen);
     }
 }
@@ -183,11 +183,10 @@ static struct own *own_of(struct softhca_hca *h, uint64_t id, struct softhca_exp
         softhca_handoff_offer(e, o->gen, *fd);
         *fd = -1;
     }
-    set_import(e, &(struct softhca_import){.gen = o->gen,
-                                           .addr = x->base,
-                                           .bytes = x->bytes,
-                                           .is_own = 1,
-                                           .device = softhca_cuda_device(x->base)});
+    set_import(
+        e,
+        &(struct softhca_import){
+            .gen = o->gen, .addr = x->base, .bytes = x->bytes, .is_own = 1, .device = x->device});
     return o;
 }
 

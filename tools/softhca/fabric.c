@@ -312,6 +312,7 @@ uint32_t softhca_fabric_export(const struct softhca_member *m, const struct soft
         SOFTHCA_STORE_RELAXED(&to->kind, x->kind);
         SOFTHCA_STORE_RELAXED(&to->base, x->base);
         SOFTHCA_STORE_RELAXED(&to->bytes, x->bytes);
+        SOFTHCA_STORE_RELAXED(&to->device, x->device);
         for (size_t i = 0; i < sizeof x->handle / sizeof *x->handle; i++) {
             SOFTHCA_STORE_RELAXED(&to->handle[i], x->handle[i]);
         }

@@ -56,6 +56,7 @@ struct softhca_export {
     uint32_t kind;  // softhca_export_kind
     uint64_t base;  // in the owner
     uint64_t bytes;
+    uint64_t device;    // made of its GPU's UUID: another one has another number
     uint64_t handle[8]; // of cuIpcGetMemHandle, or where to ask for the descriptor
 };
 enum softhca_export_kind { SOFTHCA_EXPORT_IPC, SOFTHCA_EXPORT_DESCRIPTOR };

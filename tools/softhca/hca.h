@@ -269,7 +269,7 @@ struct softhca_import {
     uint32_t gen; // 0: not mapped
     int is_own;
     uint32_t kind; // softhca_export_kind
-    int device;    // or -1
+    uint64_t device;
     uint64_t addr, bytes;
 };
 
@@ -359,7 +359,7 @@ int softhca_handoff_fetch(const struct softhca_export *x, uint32_t e, uint32_t g
 void softhca_handoff_stop(void);
 // Under hca.lock: the address of [offset, offset + len) of an export here, or 0.
 uint64_t softhca_import_at(uint32_t e, uint32_t gen, uint64_t offset, uint64_t len);
-int softhca_import_device(uint32_t e); // -1: unknown
+uint64_t softhca_import_device(uint32_t e); // of a mapped export
 
 // Copies that the receiver makes (pull.c); under hca.lock.
 int softhca_pulls_full(void);

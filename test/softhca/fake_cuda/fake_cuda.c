@@ -67,7 +67,7 @@ static uint64_t next_id = 1;            // under lock
 static unsigned delay_us;               // of each copy; relaxed
 static unsigned fail_in;                // the n-th copy from now fails; 0 none; relaxed
 static uint64_t copies;                 // asked for so far; relaxed
-static int memory_device;               // what all memory says where it is; relaxed
+static int all_differ;                  // each question for a UUID has another answer; relaxed
 static int context_mark;                // its address is the only context
 
 // For tests: found by dlsym, because the real driver has none of them.
@@ -89,7 +89,7 @@ EXPORT void fake_cuda_fail(unsigned nth)
 
 EXPORT void fake_cuda_far(int is_far)
 {
-    __atomic_store_n(&memory_device, is_far, __ATOMIC_RELAXED);
+    __atomic_store_n(&all_differ, is_far, __ATOMIC_RELAXED);
 }
 
 EXPORT uint64_t fake_cuda_copies(void)
@@ -254,6 +254,17 @@ API(cuDeviceGet, int *out, int ordinal)
     return ordinal ? INVALID : 0;
 }
 
+API(cuDeviceGetUuid_v2, uint8_t *out, int device)
+{
+    static int asked; // relaxed
+    memset(out, 7, 16);
+    if (__atomic_load_n(&all_differ, __ATOMIC_RELAXED)) {
+        int n = __atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED);
+        memcpy(out, &n, sizeof n);
+    }
+    return device ? INVALID : 0;
+}
+
 API(cuDevicePrimaryCtxRetain, void **out, int device)
 {
     *out = &context_mark;
@@ -327,7 +338,7 @@ API(cuPointerGetAttribute, void *out, int attribute, uint64_t addr)
         case 2: *(unsigned *)out = 2; break; // device memory
         case 7: *(uint64_t *)out = b->id; break;
         case 8: *(unsigned *)out = 0; break; // not managed
-        case 9: *(int *)out = __atomic_load_n(&memory_device, __ATOMIC_RELAXED); break;
+        case 9: *(int *)out = 0; break;
         default: error = INVALID;
         }
     }

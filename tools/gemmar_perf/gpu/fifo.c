@@ -48,10 +48,10 @@ struct bench {
     struct gemmar_transport *transport;
     struct end end[2];
     struct shared *shared;
-    uint64_t *seen;                   /* of end 0's GPU */
-    struct gemmar_fifo_ring ring;     /* as end 0's GPU sees it */
+    uint64_t *seen;               /* of end 0's GPU */
+    struct gemmar_fifo_ring ring; /* as end 0's GPU sees it */
     void *registered;
-    uint64_t position;                /* commands pushed so far */
+    uint64_t position; /* commands pushed so far */
 };
 
 /* p50 and p90 in us. */
@@ -129,9 +129,8 @@ static int open_channel(struct bench *b, uint32_t rank)
 {
     struct end *e = &b->end[rank];
     const uint32_t device = 0, peer = 1 - rank;
-    const struct gemmar_route_settings route = {.sink_offset = {WINDOW, WINDOW},
-                                                .window_bytes = WINDOW,
-                                                .slots = STAMP_BYTES / 16};
+    const struct gemmar_route_settings route = {
+        .sink_offset = {WINDOW, WINDOW}, .window_bytes = WINDOW, .slots = STAMP_BYTES / 16};
     struct gemmar_channel_settings s = {
         .size = sizeof(s),
         .rank = rank,
@@ -232,7 +231,9 @@ static int measure(struct bench *b, enum gemmar_perf_fifo_way way, uint32_t byte
     struct gemmar_perf_fifo_task task = {
         .way = way,
         .bytes = bytes,
-        .first = way == GEMMAR_PERF_FIFO_PEER ? PEER_MARK : pushes ? b->position : 0,
+        .first = way == GEMMAR_PERF_FIFO_PEER ? PEER_MARK
+                 : pushes                     ? b->position
+                                              : 0,
         .deadline_ns = TASK_NS,
         .ring = b->ring,
         .ping = s->ping,
@@ -335,14 +336,14 @@ static int run(struct bench *b, FILE *json)
     if (status == 0) {
         (void)printf("bare echo GPU - host %.2f us (p90 %.2f), GPU - GPU %.2f us (p90 %.2f)\n",
                      host.p50, host.p90, peer.p50, peer.p90);
-        (void)printf("push -> posted work request: %.2f us (p90 %.2f)\n",
-                     posted.p50 - host.p50 / 2, posted.p90 - host.p50 / 2);
+        (void)printf("push -> posted work request: %.2f us (p90 %.2f)\n", posted.p50 - host.p50 / 2,
+                     posted.p90 - host.p50 / 2);
         if (json != NULL) {
-            (void)fprintf(json,
-                          "\"echo_host_us\": %.3f, \"echo_peer_us\": %.3f, \"posted_p50_us\": %.3f, "
-                          "\"posted_p90_us\": %.3f, \"stamps\": [",
-                          host.p50, peer.p50, posted.p50 - host.p50 / 2,
-                          posted.p90 - host.p50 / 2);
+            (void)fprintf(
+                json,
+                "\"echo_host_us\": %.3f, \"echo_peer_us\": %.3f, \"posted_p50_us\": %.3f, "
+                "\"posted_p90_us\": %.3f, \"stamps\": [",
+                host.p50, peer.p50, posted.p50 - host.p50 / 2, posted.p90 - host.p50 / 2);
         }
         status = stamps(b, json, peer.p50 / 2);
     }

@@ -27,11 +27,12 @@ static __device__ void push(const struct gemmar_perf_fifo_task *t, uint64_t posi
     struct gemmar_fifo_command command =
         gemmar_fifo_pack(&request, gemmar_fifo_lap(position, t->ring.entries));
 
-    gemmar_st_release_sys_b128(&t->ring.commands[position & (t->ring.entries - 1)],
-                               command.word[0], command.word[1]);
+    gemmar_st_release_sys_b128(&t->ring.commands[position & (t->ring.entries - 1)], command.word[0],
+                               command.word[1]);
 }
 
-static __device__ bool one(const struct gemmar_perf_fifo_task *t, uint64_t position, uint64_t end_ns)
+static __device__ bool one(const struct gemmar_perf_fifo_task *t, uint64_t position,
+                           uint64_t end_ns)
 {
     switch (t->way) {
     case GEMMAR_PERF_FIFO_HOST:
