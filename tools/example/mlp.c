@@ -167,14 +167,17 @@ static int use(const struct layer *l, const struct options *o, int rank, bool *o
     void *y[2] = {NULL, NULL};
     int failed = 0, opened = 0;
 
+    if (rank == 0) {
+        printf("x [%lld,%lld], W1 [%lld,%lld] by columns and W2 by rows over %d ranks, bf16\n",
+               (long long)l->tokens, (long long)l->hidden, (long long)l->hidden,
+               (long long)l->inner * l->ranks, l->ranks);
+    }
     for (; !failed && opened < 2; opened++) {
         failed = ways[opened]->open(l, &y[opened]) || ways[opened]->forward(l) ||
                  layer_wait(l, ways[opened]);
-    }
-    if (rank == 0 && !failed) {
-        printf("x [%lld,%lld], W1 [%lld,%lld] by columns and W2 by rows over %d ranks, bf16\n",
-               (long long)l->tokens, (long long)l->hidden, (long long)l->hidden,
-               (long long)o->inner, l->ranks);
+        if (rank == 0 && !failed) {
+            printf("%s: first pass done\n", ways[opened]->name);
+        }
     }
     failed = failed || layer_check(l, y, out_right) || print_times(l, ways, o->calls, rank);
     while (opened-- > 0) {
@@ -221,6 +224,7 @@ static int run_rank(struct job *job, const struct options *o)
     int failed;
 
     job_name_rank(job->rank);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* who waits for a line should see it */
     failed = begin(job, o, &l);
     failed = failed || use(&l, o, job->rank, &right);
     failed = end(&l, failed);

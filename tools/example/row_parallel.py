@@ -142,6 +142,8 @@ class Communicator:
         if out is None:
             out = x.new_empty(*x.shape[:-1], n)
         bias = bias.contiguous() if bias is not None else None
+        if x.dtype not in _TYPES:
+            raise TypeError(f"{x.dtype}: gemmar_fused on GPUs takes float16 and bfloat16")
         for t in (a, b, out) + (() if bias is None else (bias,)):
             if t.dtype != x.dtype or t.device != a.device or t.device.index != torch.cuda.current_device():
                 raise TypeError("all tensors have one type, and are on the current device")
