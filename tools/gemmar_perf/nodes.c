@@ -23,7 +23,7 @@ static const struct variable {
     const char *name, *value;
 } standard[] = {
     {"SOFTHCA_MBPS", "400000"},      {"SOFTHCA_LATENCY_NS", "2000"}, {"SOFTHCA_RING_KIB", "4096"},
-    {"SOFTHCA_SPIN_US", "200"},      {"NCCL_NET_PLUGIN", "gemmar"},  {"NCCL_NET_GDR_LEVEL", "SYS"},
+    {"SOFTHCA_SPIN_US", "100000"},   {"NCCL_NET_PLUGIN", "gemmar"},  {"NCCL_NET_GDR_LEVEL", "SYS"},
     {"NCCL_NET_GDR_READ", "1"},      {"NCCL_GIN_TYPE", "0"},         {"NCCL_MNNVL_ENABLE", "0"},
     {"NCCL_NET_MERGE_LEVEL", "LOC"}, {"NCCL_SOCKET_IFNAME", "lo"},
 };
