@@ -66,14 +66,16 @@ gemmarResult_t gemmar_agree(const gemmarHostBootstrap_t *bootstrap, enum gemmar_
         memcpy(records + ranks * stride + sizeof(status), payload, bytes);
     }
     memcpy(records + ranks * stride, &status, sizeof(status));
+    gemmar_error_note("");
     rc = bootstrap->allGather(bootstrap->context, records + ranks * stride, records, stride);
     if (rc != 0) {
         mine->fatal = true;
         result = mine->result != gemmarSuccess
                      ? mine->result
                      : gemmar_error_set(mine, gemmarSystemError,
-                                        "the bootstrap's all-gather of %zu bytes returned %d",
-                                        stride, rc);
+                                        "the bootstrap's all-gather of %zu bytes returned %d%s%s",
+                                        stride, rc, gemmar_error_noted()[0] != '\0' ? ": " : "",
+                                        gemmar_error_noted());
         goto free_records;
     }
     result = look_at(records, stride, bootstrap->nranks, &status, mine);

@@ -44,6 +44,10 @@ struct gemmar_backend {
     /* A copy of a table of the host's in the executor's memory. */
     int (*upload)(struct gemmarComm *comm, const void *table, uint64_t bytes, void **out_seen);
     void (*discard)(struct gemmarComm *comm, void *seen);
+    /* A rank of another node that broke or ended, UINT32_MAX: none is known; and this one broke:
+     * let them know. Any thread. */
+    uint32_t (*left)(struct gemmarComm *comm);
+    void (*leave)(struct gemmarComm *comm);
     /* Commands pushed into the ring of a generation so far, after `settle`. */
     int (*pushed)(struct gemmarComm *comm, const struct gemmar_workspace *w, uint64_t *out);
 

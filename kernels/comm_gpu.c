@@ -348,6 +348,16 @@ static uint64_t epoch(struct gemmarComm *comm)
     return value;
 }
 
+static uint32_t left(struct gemmarComm *comm)
+{
+    return gemmar_nodes_gather_left(&comm->gpu->nodes_gather);
+}
+
+static void leave(struct gemmarComm *comm)
+{
+    gemmar_nodes_gather_leave(&comm->gpu->nodes_gather);
+}
+
 const struct gemmar_backend gemmar_backend_gpu = {
     .local_path = "peer memory of the GPUs",
     .asynchronous = true,
@@ -363,6 +373,8 @@ const struct gemmar_backend gemmar_backend_gpu = {
     .upload = gemmar_gpu_upload,
     .discard = gemmar_gpu_discard,
     .pushed = gemmar_gpu_pushed,
+    .left = left,
+    .leave = leave,
     .check = gemmar_gpu_check,
     .capturing = gemmar_gpu_capturing,
     .run = gemmar_gpu_run,

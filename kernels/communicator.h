@@ -33,8 +33,8 @@ struct gemmar_comm_words {
      * rank (release). Reader: every wait (acquire, .sys). Host memory. */
     uint64_t abort;
     char pad0[56];
-    /* Local rank + 1 that was found gone or broken. Writer: the first waiter (acq_rel). Reader: the
-     * calling thread after the call. */
+    /* Local rank + 1 that was found gone or broken, or GEMMAR_MAX_LOCAL_RANKS + 1 + rank of another
+     * node. Writer: the first waiter (acq_rel). Reader: the calling thread after the call. */
     uint64_t lost;
     char pad1[56];
     uint64_t next_look_ns; /* when the local peers are looked at again; relaxed */
@@ -101,7 +101,8 @@ gemmarResult_t gemmar_comm_break(struct gemmarComm *comm, gemmarResult_t result,
 gemmarResult_t gemmar_comm_refuse(struct gemmarComm *comm, gemmarResult_t result,
                                   const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* struct gemmar_watch.look: 1 when a local peer is broken or gone. */
+/* struct gemmar_watch.look: 1 when a local peer, or one of another node that can be looked at, is
+ * broken or gone. */
 int gemmar_comm_look(void *context, uint32_t waited_for);
 
 /* After a call was left before its end: find the cause and mark the communicator broken with it.

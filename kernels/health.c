@@ -62,6 +62,9 @@ static gemmarResult_t keep(struct gemmarComm *comm, gemmarResult_t result,
     result = comm->error.result;
     (void)pthread_mutex_unlock(&comm->lock);
     gemmar_store_release(&comm->words->abort, 1);
+    if (first && comm->backend->leave != NULL) {
+        comm->backend->leave(comm);
+    }
     if (first) {
         gemmar_log(&comm->log, level, "communicator: %s", text);
     }
@@ -197,6 +200,17 @@ const char *gemmarGetLastError(gemmarComm_t comm)
     return comm->last.text;
 }
 
+static int look_at_nodes(struct gemmarComm *comm)
+{
+    uint32_t rank = comm->backend->left != NULL ? comm->backend->left(comm) : UINT32_MAX;
+
+    if (rank == UINT32_MAX) {
+        return 0;
+    }
+    (void)gemmar_claim(&comm->words->lost, 0, GEMMAR_MAX_LOCAL_RANKS + 1 + (uint64_t)rank);
+    return 1;
+}
+
 int gemmar_comm_look(void *context, uint32_t waited_for)
 {
     struct gemmarComm *comm = context;
@@ -215,7 +229,7 @@ int gemmar_comm_look(void *context, uint32_t waited_for)
             return 1;
         }
     }
-    return 0;
+    return look_at_nodes(comm);
 }
 
 static const char *stage_name(uint32_t stage)
@@ -268,6 +282,13 @@ static void say_lost(struct gemmarComm *comm, char *out, size_t bytes)
     if (lost == 0) {
         return;
     }
+    if (lost > GEMMAR_MAX_LOCAL_RANKS) {
+        uint32_t rank = (uint32_t)(lost - GEMMAR_MAX_LOCAL_RANKS - 1);
+
+        (void)snprintf(out, bytes, "; rank %u (node %u) is gone or left first", rank,
+                       node_of(comm, rank));
+        return;
+    }
     control = comm->peers->controls[lost - 1];
     if (gemmar_load_acquire(&control->broken) != 0) {
         (void)snprintf(out, bytes, "; rank %" PRIu64 " left first: %.400s", control->rank,
@@ -292,7 +313,8 @@ static void wait_for_record(const struct gemmar_trouble *t)
 static gemmarResult_t left_without_record(struct gemmarComm *comm, const char *lost)
 {
     if (lost[0] != '\0') {
-        return gemmar_comm_break(comm, gemmarRemoteError, "rank %u (node %u) left the call%s",
+        return gemmar_comm_break(comm, gemmarRemoteError,
+                                 "rank %u (node %u) stage health: left the call%s",
                                  comm->place.rank, comm->place.node, lost);
     }
     return gemmar_comm_break(comm, gemmarInternalError, "rank %u left the call without a reason",

@@ -210,6 +210,23 @@ gemmarResult_t gemmar_nodes_gather_open(struct gemmar_nodes_gather *g,
     return result;
 }
 
+void gemmar_nodes_gather_leave(struct gemmar_nodes_gather *g)
+{
+    gemmar_socket_shutdown(g->next);
+    gemmar_socket_shutdown(g->previous);
+}
+
+uint32_t gemmar_nodes_gather_left(const struct gemmar_nodes_gather *g)
+{
+    if (g->next >= 0 && gemmar_socket_check(g->next) != 0) {
+        return rank_behind(g, 1);
+    }
+    if (g->previous >= 0 && gemmar_socket_check(g->previous) != 0) {
+        return rank_behind(g, g->place->nodes - 1);
+    }
+    return UINT32_MAX;
+}
+
 void gemmar_nodes_gather_close(struct gemmar_nodes_gather *g)
 {
     gemmar_socket_close(g->next);
@@ -361,7 +378,7 @@ int gemmar_nodes_gather_all(void *context, const void *mine, void *all, size_t b
         rc = share(g, blocks, all, bytes);
     }
     if (rc != 0) {
-        gemmar_nodes_gather_close(g); /* the others leave, too */
+        gemmar_nodes_gather_leave(g); /* and so do the others */
     }
     free(blocks);
     return rc;

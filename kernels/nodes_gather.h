@@ -34,12 +34,18 @@ gemmarResult_t gemmar_nodes_gather_open(struct gemmar_nodes_gather *gather,
                                         const gemmarHostBootstrap_t *bootstrap,
                                         struct gemmar_error *error);
 
+/* End the connections, so that the other ranks hear of it: this rank broke, or a gather failed. For
+ * good. Any thread. */
+void gemmar_nodes_gather_leave(struct gemmar_nodes_gather *gather);
+
+/* A neighbour in the ring that has left, or whose process ended; UINT32_MAX: none. Any thread. */
+uint32_t gemmar_nodes_gather_left(const struct gemmar_nodes_gather *gather);
+
 /* Never waits for a peer. A gather that was not opened, with -1 for its connections, is legal. */
 void gemmar_nodes_gather_close(struct gemmar_nodes_gather *gather);
 
 /* gemmarHostBootstrap_t.allGather; context: struct gemmar_nodes_gather. -ETIMEDOUT, -ECONNRESET (a
- * peer left or broke), -EHOSTDOWN (the process of a local peer ended); for good: the connections
- * are closed. Logged. */
+ * peer left or broke), -EHOSTDOWN (the process of a local peer ended); for good. Logged. */
 int gemmar_nodes_gather_all(void *context, const void *mine, void *all, size_t bytes);
 
 #endif

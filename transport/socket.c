@@ -299,6 +299,13 @@ int gemmar_socket_check(int fd)
     return n == 0 ? -ECONNRESET : -errno;
 }
 
+void gemmar_socket_shutdown(int fd)
+{
+    if (fd >= 0) {
+        (void)shutdown(fd, SHUT_RDWR); /* fails when the peer was quicker */
+    }
+}
+
 void gemmar_socket_close(int fd)
 {
     if (fd >= 0) {

@@ -89,6 +89,10 @@ int gemmar_socket_recv(int fd, struct gemmar_socket_io *io);
  * negative errno. Takes nothing from the stream. */
 int gemmar_socket_check(int fd);
 
+/* End the connection for both ends, while other threads may still use the descriptor. -1 is legal.
+ */
+void gemmar_socket_shutdown(int fd);
+
 /* -1 is legal. */
 void gemmar_socket_close(int fd);
 

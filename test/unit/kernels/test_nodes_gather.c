@@ -35,6 +35,7 @@ struct rank {
     struct gemmar_nodes_gather gather;
     struct gemmar_error error;
     int wrong, rc;
+    uint32_t left;
     size_t bytes; /* what this rank gathers at the end */
 };
 
@@ -157,7 +158,7 @@ static void *last_gather_of(void *argument)
     open_gather(r);
     r->rc = gemmar_nodes_gather_all(&r->gather, mine, all, 8);
     if (r->bytes == LEAVES) {
-        gemmar_nodes_gather_close(&r->gather);
+        gemmar_nodes_gather_leave(&r->gather);
     } else if (r->rc == 0 && r->bytes != STAYS_AWAY) {
         mine[0] = (char)('a' + r->place.rank);
         r->rc = gemmar_nodes_gather_all(&r->gather, mine, all, r->bytes);
@@ -168,6 +169,7 @@ static void *last_gather_of(void *argument)
     if (r->rc != 0) {
         tell_node(r);
     }
+    r->left = gemmar_nodes_gather_left(&r->gather);
     (void)pthread_barrier_wait(&barrier); /* who stays away keeps its connections till here */
     gemmar_nodes_gather_close(&r->gather);
     return NULL;
@@ -218,6 +220,7 @@ START_TEST(sizes_may_differ)
     run(ranks, last_gather_of);
     for (int i = 0; i < RANKS; i++) {
         ck_assert_int_eq(ranks[i].rc, 0);
+        ck_assert_uint_eq(ranks[i].left, UINT32_MAX);
     }
     close_peers();
 }
@@ -238,6 +241,7 @@ static double without_rank_4(size_t bytes, uint64_t timeout_ns)
     for (int i = 0; i < RANKS; i++) {
         ck_assert(i == 4 ? ranks[i].rc == 0
                          : ranks[i].rc == -ETIMEDOUT || ranks[i].rc == -ECONNRESET);
+        ck_assert(bytes != LEAVES || i / NODES == 0 || ranks[i].left < RANKS); /* of its ring */
     }
     close_peers();
     return (double)(gemmar_now_ns() - began) * 1e-9;
