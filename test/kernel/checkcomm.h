@@ -61,7 +61,7 @@ struct problem {
     uint16_t *c_given; /* registered memory, or NULL: an allocation of c's own */
 };
 
-#define SHAPES 8
+#define SHAPES 9
 extern const struct shape shapes[SHAPES];
 
 /* Collective. */
@@ -97,6 +97,12 @@ void test_nodes(struct rank *r);
 void test_signals(struct rank *r);
 void test_algorithms(struct rank *r);
 void test_gone_in_reserve(struct rank *r);
+/* checkcomm_faults.c */
+void test_killed(struct rank *r);
+void test_port_down(struct rank *r);
+void test_access_error(struct rank *r);
+void test_flap(struct rank *r);
+void test_two_communicators(struct rank *r);
 /* checkcomm_failures.c */
 void test_never_calls(struct rank *r);
 void test_abort(struct rank *r);

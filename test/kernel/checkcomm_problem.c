@@ -8,7 +8,7 @@
 
 const struct shape shapes[SHAPES] = {{1, 1, 1},       {17, 33, 5},    {64, 1024, 24},
                                      {128, 256, 32},  {100, 300, 24}, {257, 511, 17},
-                                     {512, 1024, 32}, {5, 7, 0}};
+                                     {512, 1024, 32}, {5, 7, 0},      {70, 133, 9}};
 
 /* Small whole numbers as 16-bit floats. */
 static uint16_t to_16(int v, bool bf16)
