@@ -103,7 +103,7 @@ static const struct tile {
 };
 
 #define LINK_BYTES_PER_US 390e3 /* of the copy engines, per direction */
-#define NET_COMMAND_US    1.0   /* of proxy and NIC for a chunk and its stamp, however short */
+#define NET_COMMAND_US    0.7   /* of proxy and NIC for a chunk and its stamp, however short */
 
 void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
 {
