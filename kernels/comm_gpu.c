@@ -191,6 +191,7 @@ static gemmarResult_t leave_nccl(struct gemmarComm *comm, struct gemmar_error *e
     if (result != gemmarSuccess) {
         return result;
     }
+    comm->peers = &gpu->peers;
     gpu->local_gather = (struct gemmar_local_gather){.peers = &gpu->peers,
                                                      .offset = PINNED_BYTES,
                                                      .local = comm->place.local,
@@ -241,7 +242,6 @@ static gemmarResult_t attach(struct gemmarComm *comm, struct gemmar_error *error
             &comm->log,
             "communicator: rank %u of %u on GPU %d: %u CTAs can be resident, NCCL version %d",
             comm->place.rank, comm->place.ranks, gpu->device, gpu->most_ctas, gpu->api->version);
-        comm->peers = &gpu->peers;
         gpu->local_gather.timeout_ns = comm->settings.timeout_ns; /* they are together now */
     }
     return result;

@@ -3,6 +3,7 @@
 #include "kernels/communicator.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,6 +141,18 @@ static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *conf
     return result;
 }
 
+/* Local ranks that still wait for this one in an all-gather of ours leave, too. */
+static void tell_local_peers(const struct gemmarComm *comm, const struct gemmar_error *error)
+{
+    struct gemmar_control *mine =
+        comm->peers != NULL ? comm->peers->controls[comm->place.local] : NULL;
+
+    if (mine != NULL) {
+        (void)snprintf(mine->text, sizeof(mine->text), "%s", error->text);
+        gemmar_store_release(&mine->broken, 1);
+    }
+}
+
 gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct gemmar_gpu **gpu,
                                   const gemmarHostBootstrap_t *bootstrap,
                                   const gemmarConfig_t *config, struct gemmarComm **out,
@@ -154,6 +167,7 @@ gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct g
     result = create(comm, config, error);
     if (result != gemmarSuccess) {
         gemmar_info(&comm->log, "communicator: creation failed: %s", error->text);
+        tell_local_peers(comm, error);
         release(comm);
         return result;
     }
