@@ -26,6 +26,10 @@ static __device__ void store_sys(uint64_t *word, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+/* Between two looks at the words: they are host memory, and reads of it without a pause hold up the
+ * GPU's other traffic, a peer's last copies among it. */
+#define PAUSE_NS 200
+
 /* One warp; a lane watches every 32nd rank. */
 static __global__ void gate(struct gemmar_perf_gpu_word *words, uint32_t rank, uint32_t ranks,
                             uint64_t ticket, uint64_t deadline_ns)
@@ -43,6 +47,7 @@ static __global__ void gate(struct gemmar_perf_gpu_word *words, uint32_t rank, u
                 }
                 break;
             }
+            __nanosleep(PAUSE_NS);
         }
     }
 }
