@@ -134,6 +134,13 @@ struct gemmar_net_view {
     /* Ring position at the end of the last call of each parity: staging of that parity is free when
      * retired has reached it. Writer: last CTA of a call. Reader: intra reduce of call e+2. */
     uint64_t *heads; /* [2] */
+    /* GPU: what one reader found in host memory, for all others: reads of host memory by many CTAs
+     * hold up what else goes over the bus and the links. Own memory. room[2]: the epoch whose call
+     * may write the half of its parity; writer: block 0 once `retired` has reached heads, reader:
+     * couriers. tail_seen: the ring's tail when a producer last looked; writer, reader: producers.
+     * All release and acquire, .sys. */
+    uint64_t *room, *tail_seen;
+    uint32_t stamps_on_host; /* GPU: 1: the stamp windows are host memory */
 };
 
 /* Words of one rank that no other rank sees. */
@@ -155,6 +162,9 @@ struct gemmar_rank_words {
     /* copy_next[2]: parts of C that warps have claimed to copy, by epoch parity. Writer, reader:
      * the warps of this rank (relaxed, .gpu); the last CTA of a call clears the next call's. */
     uint64_t *copy_next;
+    /* GPU: not 0 once the abort word was. Writer: block 0's waits, which look at the abort word for
+     * all. Reader: every wait (relaxed, .gpu: no data is handed over). */
+    uint64_t *left;
 };
 
 /* The first wait that did not end, or the reason the call was left. Host memory; writer: the first

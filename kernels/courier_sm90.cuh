@@ -22,7 +22,9 @@ static __device__ __forceinline__ bool gemmar_courier_wait(const gemmar_call &ca
     uint32_t of_node = local == UINT32_MAX ? call.place.local : local;
     gemmar_wait_for whom = {stage, call.rank_of[node * call.place.locals + of_node], local, slot};
 
-    return gemmar_exec_wait(&call, word, target, &whom);
+    return stage == GEMMAR_STAGE_ARRIVAL && call.net.stamps_on_host != 0
+               ? gemmar_exec_wait_host(&call, word, target, &whom)
+               : gemmar_exec_wait(&call, word, target, &whom);
 }
 
 /* Bring one source of an own item into staging. When the call is being left the consumer goes on
@@ -92,10 +94,21 @@ static __device__ __forceinline__ bool gemmar_courier_told(const gemmar_call &ca
     return true;
 }
 
+/* May this call write the half of staging and result that the NIC read for call epoch - 2? */
+static __device__ __forceinline__ bool gemmar_courier_room(const gemmar_call &call,
+                                                           const gemmar_role &r)
+{
+    const uint64_t *room = &call.net.room[r.epoch & 1];
+    gemmar_wait_for whom = {GEMMAR_STAGE_FIFO_PUSH, call.place.rank, UINT32_MAX,
+                            call.net.heads[r.epoch & 1]};
+
+    return gemmar_exec_wait(&call, room, r.epoch, &whom);
+}
+
 /* What a courier asks once in a call, before its first store to where others read: a set. */
 enum gemmar_asked {
     GEMMAR_ASKED_TOLD = 1,
-    GEMMAR_ASKED_RETIRED = 2,
+    GEMMAR_ASKED_ROOM = 2,
 };
 
 static __device__ __forceinline__ bool
@@ -107,8 +120,7 @@ gemmar_courier_ask(const gemmar_call &call, const gemmar_role &r, uint32_t what,
         return true;
     }
     *asked |= what;
-    ok = what == GEMMAR_ASKED_TOLD ? gemmar_courier_told(call, r)
-                                   : gemmar_fifo_wait_retired(&call, (uint32_t)r.epoch & 1);
+    ok = what == GEMMAR_ASKED_TOLD ? gemmar_courier_told(call, r) : gemmar_courier_room(call, r);
     gemmar_fence_proxy_async();
     return ok;
 }
@@ -303,7 +315,7 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
             ok = gemmar_courier_sources<T>(call, s, r, item, half, &added, ok);
             ok = ok && (!publishes || gemmar_courier_ask(call, r, GEMMAR_ASKED_TOLD, &asked));
             ok = ok && ((publishes && !travels) ||
-                        gemmar_courier_ask(call, r, GEMMAR_ASKED_RETIRED, &asked));
+                        gemmar_courier_ask(call, r, GEMMAR_ASKED_ROOM, &asked));
             gemmar_trace(p, half, i, GEMMAR_TRACE_SOURCE);
         }
         __syncwarp();
@@ -326,6 +338,17 @@ static __device__ __forceinline__ void gemmar_tell(const gemmar_call &call, cons
     if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local) {
         gemmar_st_relaxed_sys(&call.locals[lane].told[call.place.local],
                               r.epoch << 16 | (call.told & 0xffffu));
+    }
+}
+
+/* One thread of the grid asks the proxy for all of them: kernels/exec_cuda.cuh says why. */
+static __device__ __forceinline__ void gemmar_make_room(const gemmar_call &call,
+                                                        const gemmar_role &r)
+{
+    uint32_t parity = (uint32_t)r.epoch & 1;
+
+    if (gemmar_fifo_wait_retired(&call, parity)) {
+        gemmar_exec_stamp(&call.net.room[parity], r.epoch);
     }
 }
 

@@ -8,9 +8,14 @@
 #define GEMMAR_WAIT_NS    256
 #define GEMMAR_WAIT_SPIN  32 /* turns without a pause: about as long as a part is on its way */
 #define GEMMAR_WAIT_TURNS 64 /* between two readings of the clock */
-/* Between two looks at the abort word. It is host memory: when all CTAs of a grid read it every 30
- * us, stores to the other GPU were held up for 150 us at a time. */
+/* Between two readings of a word in host memory. Reads of host memory by many CTAs hold up what
+ * else goes over the bus and the links: when all CTAs of a grid read the abort word every 30 us,
+ * stores to the other GPU stood still for 150 us at a time. */
+#define GEMMAR_WAIT_HOST_NS 4000
+/* Between two looks whether the call is to be left: block 0 at the abort word, all others at the
+ * copy that it makes of it in the GPU's own memory. */
 #define GEMMAR_WAIT_LOOK_NS 200000
+#define GEMMAR_WAIT_SELF_NS 50000000 /* ... and at the abort word, as block 0 may have ended */
 
 /* Shared memory of the inner product, given by the kernel. The kernel defines it and
  * gemmar_exec_gemm_tile (kernels/gemm_simt.cuh) before it includes the roles. */
@@ -66,9 +71,17 @@ GEMMAR_EXEC void gemmar_exec_copy(const struct gemmar_cta *cta, void *to, const 
     }
 }
 
-GEMMAR_EXEC bool gemmar_exec_left(const struct gemmar_call *call)
+/* Is the call to be left? `self`: look at the abort word. */
+GEMMAR_EXEC bool gemmar_exec_left(const struct gemmar_call *call, bool self)
 {
-    return gemmar_ld_acquire_sys(call->watch.abort_word) != 0;
+    if (!self) {
+        return gemmar_ld_relaxed_gpu(call->words.left) != 0;
+    }
+    if (gemmar_ld_acquire_sys(call->watch.abort_word) == 0) {
+        return false;
+    }
+    gemmar_exec_stamp(call->words.left, 1);
+    return true;
 }
 
 GEMMAR_EXEC void gemmar_exec_give_up(const struct gemmar_call *call, const uint64_t *word,
@@ -87,17 +100,19 @@ GEMMAR_EXEC void gemmar_exec_give_up(const struct gemmar_call *call, const uint6
         gemmar_exec_stamp(&trouble->complete, 1);
     }
     gemmar_exec_stamp(call->watch.abort_word, 1);
+    gemmar_exec_stamp(call->words.left, 1);
 }
 
-/* As on the CPU: false when the call must be left. One lane. */
-GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t *word,
-                                  uint64_t target, const struct gemmar_wait_for *whom)
+/* Wait with a pause between two readings; the first `spin` readings come without one. */
+GEMMAR_EXEC bool gemmar_exec_wait_paced(const struct gemmar_call *call, const uint64_t *word,
+                                        uint64_t target, const struct gemmar_wait_for *whom,
+                                        uint32_t pause_ns, uint32_t spin)
 {
-    uint64_t began = 0, look = 0;
+    uint64_t began = 0, look = 0, self = 0;
 
     for (uint32_t turn = 1; gemmar_ld_acquire_sys(word) < target; turn++) {
-        if (turn > GEMMAR_WAIT_SPIN) {
-            __nanosleep(GEMMAR_WAIT_NS);
+        if (turn > spin) {
+            __nanosleep(pause_ns);
         }
         if (turn % GEMMAR_WAIT_TURNS != 0) {
             continue;
@@ -107,19 +122,51 @@ GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t
         if (began == 0) {
             began = now;
             look = now + GEMMAR_WAIT_LOOK_NS;
+            self = now + (blockIdx.x == 0 ? GEMMAR_WAIT_LOOK_NS : GEMMAR_WAIT_SELF_NS);
         }
         if (now < look) {
             continue;
         }
         look = now + GEMMAR_WAIT_LOOK_NS;
-        if (gemmar_exec_left(call)) {
+        if (gemmar_exec_left(call, now >= self)) {
             return false;
+        }
+        if (now >= self) {
+            self = now + (blockIdx.x == 0 ? GEMMAR_WAIT_LOOK_NS : GEMMAR_WAIT_SELF_NS);
         }
         if (call->watch.timeout_ns != 0 && now - began > gemmar_wait_patience(call, whom)) {
             gemmar_exec_give_up(call, word, target, whom, now - began);
             return false;
         }
     }
+    return true;
+}
+
+/* As on the CPU: false when the call must be left. One lane; a word in the GPU's memory. */
+GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t *word,
+                                  uint64_t target, const struct gemmar_wait_for *whom)
+{
+    return gemmar_exec_wait_paced(call, word, target, whom, GEMMAR_WAIT_NS, GEMMAR_WAIT_SPIN);
+}
+
+/* A word in host memory. */
+GEMMAR_EXEC bool gemmar_exec_wait_host(const struct gemmar_call *call, const uint64_t *word,
+                                       uint64_t target, const struct gemmar_wait_for *whom)
+{
+    return gemmar_exec_wait_paced(call, word, target, whom, GEMMAR_WAIT_HOST_NS, 0);
+}
+
+/* The ring's tail: a look serves until the ring seems full again. */
+GEMMAR_EXEC bool gemmar_exec_wait_tail(const struct gemmar_call *call, uint64_t target,
+                                       const struct gemmar_wait_for *whom)
+{
+    if (gemmar_ld_acquire_sys(call->net.tail_seen) >= target) {
+        return true;
+    }
+    if (!gemmar_exec_wait_host(call, call->net.ring.tail, target, whom)) {
+        return false;
+    }
+    gemmar_exec_stamp(call->net.tail_seen, gemmar_ld_acquire_sys(call->net.ring.tail));
     return true;
 }
 

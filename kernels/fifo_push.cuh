@@ -18,7 +18,7 @@ GEMMAR_EXEC bool gemmar_fifo_push(const struct gemmar_call *call,
     struct gemmar_wait_for proxy = {GEMMAR_STAGE_FIFO_PUSH, call->place.rank, UINT32_MAX, position};
 
     if (position >= ring->entries &&
-        !gemmar_exec_wait(call, ring->tail, position - ring->entries + 1, &proxy)) {
+        !gemmar_exec_wait_tail(call, position - ring->entries + 1, &proxy)) {
         return false;
     }
     gemmar_exec_push(&ring->commands[position & (ring->entries - 1)], &command);
@@ -41,14 +41,14 @@ GEMMAR_EXEC bool gemmar_fifo_push_all(const struct gemmar_call *call, uint32_t k
     return true;
 }
 
-/* Staging and result of this parity were last read by the NIC for call epoch - 2; once per CTA,
- * before its first store there. */
+/* Staging and result of this parity were last read by the NIC for call epoch - 2. On the CPU once
+ * per CTA, before its first store there; on a GPU one thread waits for all. */
 GEMMAR_EXEC bool gemmar_fifo_wait_retired(const struct gemmar_call *call, uint32_t parity)
 {
     struct gemmar_wait_for proxy = {GEMMAR_STAGE_FIFO_PUSH, call->place.rank, UINT32_MAX,
                                     call->net.heads[parity]};
 
-    return gemmar_exec_wait(call, call->net.ring.retired, call->net.heads[parity], &proxy);
+    return gemmar_exec_wait_host(call, call->net.ring.retired, call->net.heads[parity], &proxy);
 }
 
 #endif

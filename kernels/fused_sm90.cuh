@@ -196,6 +196,8 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
             gemmar_tell(p.call, r, lane);
             if (lane == 0) {
                 gemmar_list<T>(p, s, r);
+            } else if (lane == 1 && blockIdx.x == 0 && p.call.algo != GEMMAR_ALGO_LOCAL) {
+                gemmar_make_room(p.call, r);
             }
             __syncwarp();
             if (p.call.place.locals > 1 && p.call.copies == GEMMAR_COPIES_NOTHING) {

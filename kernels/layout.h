@@ -47,6 +47,12 @@ struct gemmar_words {
     char pad6[56];
     uint64_t copy_next[2];
     char pad7[48];
+    uint64_t left;
+    char pad8[56];
+    uint64_t room[2];
+    char pad9[48];
+    uint64_t tail_seen;
+    char pad10[56];
 };
 
 struct gemmar_layout gemmar_layout_make(const struct gemmar_capacity *capacity, uint32_t nodes,

@@ -270,9 +270,13 @@ void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_wo
         .turn_next = &w->words->turn_next,
         .turn_done = &w->words->turn_done,
         .copy_next = w->words->copy_next,
+        .left = &w->words->left,
     };
     call->net.ticket = &w->words->ticket;
     call->net.heads = w->words->heads;
+    call->net.room = w->words->room;
+    call->net.tail_seen = &w->words->tail_seen;
+    call->net.stamps_on_host = w->stamps != NULL;
     if (comm->place.nodes <= 1) {
         return;
     }

@@ -76,6 +76,19 @@ GEMMAR_EXEC bool gemmar_exec_wait(const struct gemmar_call *call, const uint64_t
     return gemmar_load_acquire(word) >= target || gemmar_cpu_wait(call, word, target, whom);
 }
 
+/* The same for words of the proxy's. */
+GEMMAR_EXEC bool gemmar_exec_wait_host(const struct gemmar_call *call, const uint64_t *word,
+                                       uint64_t target, const struct gemmar_wait_for *whom)
+{
+    return gemmar_exec_wait(call, word, target, whom);
+}
+
+GEMMAR_EXEC bool gemmar_exec_wait_tail(const struct gemmar_call *call, uint64_t target,
+                                       const struct gemmar_wait_for *whom)
+{
+    return gemmar_exec_wait(call, call->net.ring.tail, target, whom);
+}
+
 /* Tile t of a chunk: A * B in fp32, rounded to the wire type into my `partial`. */
 void gemmar_exec_gemm_tile(const struct gemmar_call *call, const struct gemmar_cta *cta,
                            const struct gemmar_chunk *chunk, int64_t t,

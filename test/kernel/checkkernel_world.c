@@ -229,6 +229,8 @@ static void fill_network(int i, struct gemmar_call *call)
     call->net.ring = nic_ring((uint32_t)i);
     call->net.ticket = &words->ticket;
     call->net.heads = words->heads;
+    call->net.room = words->room;
+    call->net.tail_seen = &words->tail_seen;
 }
 
 /* Rank g of the node as rank i sees it, and its C. */
@@ -311,6 +313,7 @@ void enqueue(int i, const struct shape *s, const struct call_kind *kind,
         .turn_next = &words->turn_next,
         .turn_done = &words->turn_done,
         .copy_next = words->copy_next,
+        .left = &words->left,
     };
     if (plan->algo != GEMMAR_ALGO_LOCAL) {
         fill_network(i, &call);

@@ -34,7 +34,7 @@ struct rank {
     uint64_t *ready, *published, *arrival[2], *staged, *tiles_done;
     const void **recv_of[2];
     const uint64_t **arrival_of[2];
-    uint64_t epoch, busy, ctas_done, ticket, heads[2], abort_word;
+    uint64_t epoch, busy, ctas_done, ticket, heads[2], abort_word, left, tail_seen;
     struct gemmar_trouble trouble;
     struct gemmar_fifo fifo;
     pthread_t nic;
@@ -230,12 +230,14 @@ static void fill_call(struct rank *r, const struct gemmar_plan *plan, struct gem
     call->net.ring = r->fifo.ring;
     call->net.ticket = &r->ticket;
     call->net.heads = r->heads;
+    call->net.tail_seen = &r->tail_seen;
     call->words = (struct gemmar_rank_words){
         .epoch = &r->epoch,
         .busy = &r->busy,
         .tiles_done = r->tiles_done,
         .staged = r->staged,
         .ctas_done = &r->ctas_done,
+        .left = &r->left,
     };
     call->watch = (struct gemmar_watch){
         .abort_word = &r->abort_word, .trouble = &r->trouble, .timeout_ns = w->timeout_ns};
