@@ -294,8 +294,8 @@ static int idle(struct softhca_hca *h)
     }
     for (uint32_t i = 0; !h->silent && i < h->in_count; i++) {
         struct softhca_packet *p = softhca_ring_peek(&h->peers[h->in_list[i]].in);
-        if (p && due_ns(h, p) <= h->now_ns) {
-            return 0;
+        if (p && due_ns(h, p) < h->wake_ns) {
+            return 0; // due, or not seen by the pass, which has set no timer for it
         }
     }
     return 1;
