@@ -32,14 +32,17 @@ gemmarResult_t gemmar_comm_usable(const struct gemmarComm *comm)
     return gemmarSuccess;
 }
 
-/* Under the lock. The sentence reaches the local peers before the flag does. */
+/* Under the lock. The sentence reaches the local peers before the flag does; a gather that failed
+ * has told them by itself. */
 static void tell_local_peers(struct gemmarComm *comm)
 {
     if (comm->peers != NULL) {
         struct gemmar_control *mine = comm->peers->controls[comm->place.local];
 
-        (void)snprintf(mine->text, sizeof(mine->text), "%s", comm->error.text);
-        gemmar_store_release(&mine->broken, 1);
+        if (gemmar_load_acquire(&mine->broken) == 0) {
+            (void)snprintf(mine->text, sizeof(mine->text), "%s", comm->error.text);
+            gemmar_store_release(&mine->broken, 1);
+        }
         for (uint32_t g = 0; g < comm->place.locals; g++) {
             if (comm->peers->abort[g] != NULL) {
                 gemmar_store_release(comm->peers->abort[g], 1);

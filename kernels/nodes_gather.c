@@ -3,6 +3,7 @@
 #include "kernels/nodes_gather.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -357,6 +358,22 @@ static int share(struct gemmar_nodes_gather *g, const char *blocks, char *all, s
     return rc;
 }
 
+/* A gather failed. The neighbours see that the connections end; local ranks, which wait for this
+ * one in the segments, do not, and a communicator that is being made has nothing else to tell them.
+ */
+static void fail(struct gemmar_nodes_gather *g, int rc)
+{
+    struct gemmar_control *mine = g->local->peers->controls[g->place->local];
+
+    gemmar_nodes_gather_leave(g);
+    if (gemmar_load_acquire(&mine->broken) == 0) {
+        (void)snprintf(mine->text, sizeof(mine->text),
+                       "rank %u: the all-gather between nodes failed: %s", g->place->rank,
+                       strerror(-rc));
+        gemmar_store_release(&mine->broken, 1);
+    }
+}
+
 int gemmar_nodes_gather_all(void *context, const void *mine, void *all, size_t bytes)
 {
     struct gemmar_nodes_gather *g = context;
@@ -378,7 +395,7 @@ int gemmar_nodes_gather_all(void *context, const void *mine, void *all, size_t b
         rc = share(g, blocks, all, bytes);
     }
     if (rc != 0) {
-        gemmar_nodes_gather_leave(g); /* and so do the others */
+        fail(g, rc);
     }
     free(blocks);
     return rc;

@@ -45,7 +45,8 @@ uint32_t gemmar_nodes_gather_left(const struct gemmar_nodes_gather *gather);
 void gemmar_nodes_gather_close(struct gemmar_nodes_gather *gather);
 
 /* gemmarHostBootstrap_t.allGather; context: struct gemmar_nodes_gather. -ETIMEDOUT, -ECONNRESET (a
- * peer left or broke), -EHOSTDOWN (the process of a local peer ended); for good. Logged. */
+ * peer left or broke), -EHOSTDOWN (the process of a local peer ended); for good: neighbours and
+ * local peers hear of it. Logged. */
 int gemmar_nodes_gather_all(void *context, const void *mine, void *all, size_t bytes);
 
 #endif
