@@ -17,6 +17,9 @@
 #define CLIENTS     4  /* that may be in the handshake at once: strangers knock, too */
 #define HELLO_MAGIC UINT64_C(0x6e6f646572696e67)
 #define MOST_BYTES  (UINT64_C(64) << 20) /* of a block: more is no block */
+/* For a connection, of ranks that have just left a step together. Less than what the caller's
+ * all-gather waits for those that cannot connect: they have to come to it and say so. */
+#define CONNECT_NS UINT64_C(60000000000)
 
 /* How a rank is reached, gathered from all of them. */
 struct meeting {
@@ -163,7 +166,7 @@ static void connect_ring(struct gemmar_nodes_gather *g, struct making *m, struct
     gemmar_socket_connect_init(&m->connecting, &next->address, 0);
     m->hello = (struct hello){HELLO_MAGIC, {next->cookie[0], next->cookie[1]}, g->place->rank};
     m->hello_io = (struct gemmar_socket_io){.data = &m->hello, .bytes = sizeof(m->hello)};
-    gemmar_wait_init(&wait, g->local->timeout_ns);
+    gemmar_wait_init(&wait, g->local->timeout_ns < CONNECT_NS ? g->local->timeout_ns : CONNECT_NS);
     do {
         rc = make_connections(g, m);
     } while (rc == -EAGAIN && gemmar_wait_step(&wait));
