@@ -17,7 +17,7 @@ struct pair_options {
     uint32_t ring_entries; /* [64] */
     uint32_t routes;       /* [1] */
     uint32_t slots;        /* [8] of each route */
-    uint32_t slot_bytes;   /* [4096] distance of two slots, a multiple of 128 */
+    uint32_t slot_bytes;   /* [4096] distance of two slots, a multiple of 128, at most 1 MiB */
     uint32_t signal;       /* enum gemmar_signal_mode [stamp] */
     bool wrong_key;        /* rank 0 takes a data key out of rank 1's blob that is none [no] */
     bool gpu;              /* the data claims to be GPU memory [host memory] */
