@@ -292,6 +292,7 @@ int main(void)
     tcase_add_test(all, a_line_is_read_back);
     tcase_add_test(all, damaged_text_is_refused_or_understood);
     tcase_add_test(all, all_ranks_have_the_table_of_rank_0);
+    tcase_set_timeout(all, 30);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");

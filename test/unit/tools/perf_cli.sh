@@ -13,7 +13,7 @@ expect() {
     local name=$1 status=$2 pattern=$3 got
     shift 3
     number=$((number + 1))
-    timeout 60 "$@" >"$work/out" 2>&1
+    timeout 200 "$@" >"$work/out" 2>&1
     got=$?
     if [ "$got" -eq "$status" ] && grep -Eq -- "$pattern" "$work/out"; then
         echo "ok $number - $name"
