@@ -356,7 +356,8 @@ static int measure(struct end *e, int with_table, double seconds)
     (void)printf("{\"model_gbs\": %.2f, \"model_latency_us\": %.2f, \"bytes\": %u, "
                  "\"set_gbs\": %.2f, \"set_latency_us\": %.2f, \"gpus\": %d, \"echo_us\": %.2f}\n",
                  gbs, us, MESSAGE, rate, latency, e->gpus, e->both->echo_us);
-    if ((rate > 0 && gbs > 1.02 * rate) || us < 0.98 * latency) {
+    double slack = CHAIN * MESSAGE / (0.75e9 * seconds); // completions come in chains
+    if ((rate > 0 && gbs > 1.02 * rate + slack) || us < 0.98 * latency) {
         (void)fprintf(stderr, "softhca-rate: faster than the model\n");
         return 1;
     }
