@@ -71,17 +71,20 @@ GEMMAR_EXEC void gemmar_exec_copy(const struct gemmar_cta *cta, void *to, const 
     }
 }
 
-/* Is the call to be left? `self`: look at the abort word. */
-GEMMAR_EXEC bool gemmar_exec_left(const struct gemmar_call *call, bool self)
+/* Is the call to be left? Looks at the abort word. */
+GEMMAR_EXEC bool gemmar_exec_left(const struct gemmar_call *call)
 {
-    if (!self) {
-        return gemmar_ld_relaxed_gpu(call->words.left) != 0;
-    }
     if (gemmar_ld_acquire_sys(call->watch.abort_word) == 0) {
         return false;
     }
     gemmar_exec_stamp(call->words.left, 1);
     return true;
+}
+
+/* Has somebody seen that it is? */
+GEMMAR_EXEC bool gemmar_exec_left_seen(const struct gemmar_call *call)
+{
+    return gemmar_ld_relaxed_gpu(call->words.left) != 0;
 }
 
 GEMMAR_EXEC void gemmar_exec_give_up(const struct gemmar_call *call, const uint64_t *word,
@@ -128,7 +131,7 @@ GEMMAR_EXEC bool gemmar_exec_wait_paced(const struct gemmar_call *call, const ui
             continue;
         }
         look = now + GEMMAR_WAIT_LOOK_NS;
-        if (gemmar_exec_left(call, now >= self)) {
+        if (now >= self ? gemmar_exec_left(call) : gemmar_exec_left_seen(call)) {
             return false;
         }
         if (now >= self) {
