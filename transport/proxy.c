@@ -216,7 +216,7 @@ bool gemmar_proxy_turn(struct gemmar_channel *c)
             return false;
         }
         if (c->posted_word != NULL && c->batch.pending == 0) {
-            gemmar_store_release(c->posted_word, c->fifo.head);
+            gemmar_store_release(c->posted_word, gemmar_aside_frontier(c, c->fifo.head));
         }
     }
     return poll_completions(c) || busy;

@@ -113,8 +113,9 @@ struct gemmar_channel_settings {
     /* Set to 1 on the first error. Writer: proxy and event threads (release). Reader: the caller's
      * kernel or threads (acquire, .sys). Host memory, own cache line. */
     uint64_t *abort_word;
-    /* For measurements, or NULL: how many commands of the ring have been posted, doorbell included.
-     * Writer: proxy (release). Reader: any thread or kernel (acquire, .sys). Host memory. */
+    /* For measurements, or NULL: all commands of the ring before this one have been posted,
+     * doorbell included. Writer: proxy (release). Reader: any thread or kernel (acquire, .sys).
+     * Host memory. */
     uint64_t *posted_word;
 };
 

@@ -32,9 +32,10 @@ static int open_side(struct side *s, uint32_t rank, const struct setup *o)
                                         .numa_node = -1,
                                         .first_epoch = o->first_epoch,
                                         .timeout_ns = o->timeout_ns,
-                                        .abort_word = &s->abort_word};
+                                        .abort_word = &s->abort_word,
+                                        .posted_word = &s->posted_word};
 
-    s->ticket = s->tail = s->abort_word = 0;
+    s->ticket = s->tail = s->abort_word = s->posted_word = 0;
     c.data = (struct gemmar_memory){
         .address = s->data, .length = 4 * WINDOW, .dmabuf_fd = -1, .is_gpu = o->gpu};
     c.stamps = (struct gemmar_memory){

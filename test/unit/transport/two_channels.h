@@ -22,7 +22,7 @@ struct side {
     char *data;
     uint64_t *stamps;
     uint64_t ticket, tail;
-    uint64_t abort_word;
+    uint64_t abort_word, posted_word;
 };
 
 struct setup {
