@@ -87,7 +87,7 @@ gemmarResult_t gemmar_fabric_attach(struct gemmarComm *comm, struct gemmar_error
 
     config.blocking = 1;
     config.splitShare = 0;
-    config.maxCTAs = 1; /* it carries a few small all-gathers */
+    config.maxCTAs = 1; /* it carries no collective */
     config.commName = "gemmar";
     rc = gpu->api->split(gpu->parent, (int)comm->place.node, (int)comm->place.rank, &gpu->node,
                          &config);

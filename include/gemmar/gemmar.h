@@ -95,8 +95,9 @@ typedef struct {
     gemmarStrategy_t strategy; /* default: gemmarStrategyAuto */
     uint32_t maxCtas;          /* local: CTAs of a call at most, so that other kernels have room;
                                   default: all that fit */
-    uint32_t deterministic;    /* 1: a call's bits depend on its shape, the model of the GPUs and
-                                  their number, but not on the tuning table */
+    uint32_t deterministic;    /* 1: a call's bits depend on its shape, the model of the GPUs, the
+                                  rate of their NICs and the number of both, but not on the tuning
+                                  table */
     uint32_t reserved;         /* 0 */
 } gemmarConfig_t;
 
@@ -135,7 +136,8 @@ typedef struct {
     uint64_t wireBytes;        /* data bytes this rank put on the wire, all calls */
     uint64_t stampBytes;       /* bytes of arrival stamps this rank put on the wire, all calls */
     uint64_t wireBytesFormula; /* data bytes of the last call by formula: the exact sum over the
-                                  chunks that this rank sends of valid, unpadded bytes */
+                                  chunks that this rank sends, on a CPU of their valid bytes, on a
+                                  GPU with rows and columns filled up to what travels at once */
     uint64_t workspaceBytes;   /* memory of the current workspace of this rank */
     uint64_t chunks;           /* of the last call */
 } gemmarCommInfo_t;
