@@ -38,7 +38,7 @@ gemmar_courier_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const g
     uint32_t loaded = gemmar_shared_address(&s.loaded[half]);
 
     ok = ok && gemmar_courier_wait(call, source.word, r.epoch, source.stage, source.node,
-                                   source.local, item.slot);
+                                   source.local, source.slot);
     if (!ok) {
         gemmar_mbarrier_arrive(loaded);
         return false;
@@ -103,6 +103,17 @@ static __device__ __forceinline__ bool gemmar_courier_room(const gemmar_call &ca
                             call.net.heads[r.epoch & 1]};
 
     return gemmar_exec_wait(&call, room, r.epoch, &whom);
+}
+
+/* One thread of the grid asks the proxy for all of them: kernels/exec_cuda.cuh says why. */
+static __device__ __forceinline__ void gemmar_make_room(const gemmar_call &call,
+                                                        const gemmar_role &r)
+{
+    uint32_t parity = (uint32_t)r.epoch & 1;
+
+    if (gemmar_fifo_wait_retired(&call, parity)) {
+        gemmar_exec_stamp(&call.net.room[parity], r.epoch);
+    }
 }
 
 /* What a courier asks once in a call, before its first store to where others read: a set. */
@@ -306,6 +317,10 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
     uint32_t asked = call.place.locals == 1 ? GEMMAR_ASKED_TOLD : 0, staged = 0, added = 0;
     bool ok = true;
 
+    if (blockIdx.x == 0 && half == 0 && lane == 0 && call.algo != GEMMAR_ALGO_LOCAL) {
+        gemmar_make_room(call, r);
+    }
+    __syncwarp();
     for (uint32_t i = 0; i < r.items; i++) {
         gemmar_item item = gemmar_item_take<T>(s, &ring);
         bool publishes = gemmar_item_publishes(call, item);
@@ -338,17 +353,6 @@ static __device__ __forceinline__ void gemmar_tell(const gemmar_call &call, cons
     if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local) {
         gemmar_st_relaxed_sys(&call.locals[lane].told[call.place.local],
                               r.epoch << 16 | (call.told & 0xffffu));
-    }
-}
-
-/* One thread of the grid asks the proxy for all of them: kernels/exec_cuda.cuh says why. */
-static __device__ __forceinline__ void gemmar_make_room(const gemmar_call &call,
-                                                        const gemmar_role &r)
-{
-    uint32_t parity = (uint32_t)r.epoch & 1;
-
-    if (gemmar_fifo_wait_retired(&call, parity)) {
-        gemmar_exec_stamp(&call.net.room[parity], r.epoch);
     }
 }
 

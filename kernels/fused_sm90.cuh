@@ -111,9 +111,12 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
             gemmar_trace(p, half, i, GEMMAR_TRACE_PRODUCT);
         }
         if (k_blocks == 0) {
+            /* What another node has reduced is copied: x + -0 is x, also for x = -0. */
+            float zero = i < r.firsts + r.reduces ? 0.0f : -0.0f;
+
 #pragma unroll
             for (int j = 0; j < T::BN / 2; j++) {
-                d[j] = 0.0f;
+                d[j] = zero;
             }
         }
         gemmar_item item = gemmar_item_take<T>(s, &ring);
@@ -196,8 +199,6 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
             gemmar_tell(p.call, r, lane);
             if (lane == 0) {
                 gemmar_list<T>(p, s, r);
-            } else if (lane == 1 && blockIdx.x == 0 && p.call.algo != GEMMAR_ALGO_LOCAL) {
-                gemmar_make_room(p.call, r);
             }
             __syncwarp();
             if (p.call.place.locals > 1 && p.call.copies == GEMMAR_COPIES_NOTHING) {

@@ -60,6 +60,7 @@ struct gemmar_source {
     const uint64_t *word; /* says that it is there */
     uint32_t stage;       /* of the wait: enum gemmar_stage */
     uint32_t node, local; /* who is waited for */
+    uint32_t slot;        /* of what, for the sentence: in the window of a command, or mine */
 };
 
 /* From another node. */
@@ -90,8 +91,12 @@ static __device__ __forceinline__ gemmar_source gemmar_source_of(const gemmar_ca
         return gemmar_source_arrived<T>(call, r, item, part, GEMMAR_ROUTE_GATHER, item.node);
     }
     if (item.kind == GEMMAR_ITEM_REDUCE && i == node) {
-        return {gemmar_staging_at<T>(call, r, item, part), &call.words.staged[item.slot],
-                GEMMAR_STAGE_INTER_REDUCE, node, local};
+        return {gemmar_staging_at<T>(call, r, item, part),
+                &call.words.staged[item.slot],
+                GEMMAR_STAGE_INTER_REDUCE,
+                node,
+                local,
+                item.slot};
     }
     if (item.kind == GEMMAR_ITEM_REDUCE) {
         return gemmar_source_arrived<T>(
@@ -104,7 +109,11 @@ static __device__ __forceinline__ gemmar_source gemmar_source_of(const gemmar_ca
                : gemmar_part_offset<T>(gemmar_push_tile(call, item.slot, local, from), part);
 
     return {(const char *)call.locals[r.pull ? from : local].partial + offset,
-            gemmar_part_ready(call, item, from, part), GEMMAR_STAGE_INTRA_REDUCE, node, from};
+            gemmar_part_ready(call, item, from, part),
+            GEMMAR_STAGE_INTRA_REDUCE,
+            node,
+            from,
+            item.slot};
 }
 
 #endif

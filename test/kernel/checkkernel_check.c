@@ -203,7 +203,8 @@ void check_random(void)
         struct shape s = {1 + (int64_t)(next_random(&state) % (i % 3 == 0 ? 200 : 1500)),
                           1 + (int64_t)(next_random(&state) % 1500),
                           (int64_t)(next_random(&state) % 700)};
-        struct call_kind kind = {.alpha = (float)(1 + next_random(&state) % 2),
+        static const float alphas[] = {1, 2, -1}; /* -1: results that are -0 */
+        struct call_kind kind = {.alpha = alphas[next_random(&state) % 3],
                                  .beta = (float)(next_random(&state) % 2),
                                  .bias = next_random(&state) % 2,
                                  .trans_b = next_random(&state) % 2,
