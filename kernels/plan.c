@@ -313,13 +313,15 @@ int64_t gemmar_plan_out_ld(int64_t n)
 
 /* The most chunks of an owner, in tiles of `t`, among the shapes with fewer rows or columns that go
  * direct where this one is two-shot. Rows and columns of tiles are each at most one more than what
- * they would be without a rest. */
+ * they would be without a rest, and neither has more rows or columns than the shape has elements.
+ */
 static uint64_t direct_slots(const struct gemmar_plan *plan, const struct tile *t, uint64_t slots)
 {
     const struct gemmar_tile_map *map = &plan->map;
     int64_t elements = (plan->direct_most + 1) * map->locals / map->element_bytes;
-    int64_t chunks = gemmar_div_up(elements, (int64_t)t->m * t->n) + gemmar_div_up(map->m, t->m) +
-                     gemmar_div_up(map->n, t->n) + 1;
+    int64_t chunks = gemmar_div_up(elements, (int64_t)t->m * t->n) +
+                     gemmar_div_up(gemmar_min64(map->m, elements), t->m) +
+                     gemmar_div_up(gemmar_min64(map->n, elements), t->n) + 1;
 
     return (uint64_t)gemmar_min64((int64_t)slots, gemmar_div_up(chunks, map->locals));
 }

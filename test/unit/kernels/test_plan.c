@@ -177,12 +177,13 @@ START_TEST(what_is_reserved_holds_every_smaller_shape_on_nodes)
 {
     static const int64_t most[][2] = {{64, 1024},   {4096, 4096}, {8192, 8192},
                                       {1, 2000000}, {2000000, 1}, {300, 40000}};
-    static const uint32_t grids[][2] = {{2, 1}, {2, 2}, {3, 1}, {4, 1}, {4, 8}, {7, 3}};
+    static const uint32_t grids[][2] = {{2, 1}, {2, 2}, {3, 1},  {4, 1},
+                                        {4, 8}, {7, 3}, {64, 2}, {256, 1}};
 
-    for (size_t i = 0; i < 6 * 6; i++) {
-        const int64_t *top = most[i / 6];
-        struct gemmar_plan_facts facts = {.nodes = grids[i % 6][0],
-                                          .locals = grids[i % 6][1],
+    for (size_t i = 0; i < 6 * 8; i++) {
+        const int64_t *top = most[i / 8];
+        struct gemmar_plan_facts facts = {.nodes = grids[i % 8][0],
+                                          .locals = grids[i % 8][1],
                                           .sms = 132,
                                           .net_mbps = i % 2 == 0 ? 0 : 400000};
         struct gemmar_capacity have, need;
@@ -207,6 +208,22 @@ START_TEST(what_is_reserved_holds_every_smaller_shape_on_nodes)
             }
         }
     }
+}
+END_TEST
+
+/* On many nodes only shapes of a few tiles go direct, and every one of them costs N - 1 windows. */
+START_TEST(direct_costs_little_memory_on_many_nodes)
+{
+    struct gemmar_plan_facts facts = {.nodes = 256, .locals = 1, .sms = 132, .net_mbps = 400000};
+    struct gemmar_capacity c;
+    struct gemmar_plan plan;
+    char why[160];
+
+    ck_assert_int_eq(
+        gemmar_plan_make(32768, 32768, 64, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)), 0);
+    c = gemmar_plan_capacity(&plan);
+    ck_assert_uint_eq(c.direct, 1);
+    ck_assert_uint_lt(c.slice_bytes, 2 << 20);
 }
 END_TEST
 
@@ -447,6 +464,7 @@ int main(void)
     tcase_add_test(tests, shapes_that_creep_up_grow_a_workspace_seldom);
     tcase_add_test(tests, what_is_reserved_holds_every_smaller_shape);
     tcase_add_test(tests, what_is_reserved_holds_every_smaller_shape_on_nodes);
+    tcase_add_test(tests, direct_costs_little_memory_on_many_nodes);
     tcase_add_test(tests, one_large_shape_grows_a_workspace_to_what_it_needs);
     tcase_add_test(tests, the_maximum_of_two_capacities_holds_both);
     tcase_add_test(tests, the_algorithm_follows_nodes_and_size);
