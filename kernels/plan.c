@@ -21,6 +21,7 @@
 #define LEAST_PULL     4         /* one to compute, one to reduce */
 #define PULL_CTAS      16        /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
 #define ROW_UNIT       8         /* rows of a tile are a multiple of it */
+#define PART_COLUMNS   64        /* of the narrowest part on a GPU */
 #define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
 
 /* Tiles of 128 x 256, or 64 x 128 for a few rows, so that there are chunks enough to go round. The
@@ -80,6 +81,10 @@ static int64_t direct_limit(const struct gemmar_plan_facts *facts)
 static uint32_t choose_algo(int64_t m, int64_t n, uint32_t bytes,
                             const struct gemmar_plan_facts *facts)
 {
+    if (facts->sms != 0) { /* what travels for it, in whole parts of at least so many columns */
+        m = gemmar_align_up(m, GEMMAR_PART_ROWS);
+        n = gemmar_align_up(n, PART_COLUMNS);
+    }
     if (facts->nodes <= 1) {
         return GEMMAR_ALGO_LOCAL;
     }
@@ -123,13 +128,15 @@ static double net_time(const struct tile *t, int64_t m, int64_t n,
 {
     double factor = net_factor(choose_algo(m, n, 2, facts), facts->nodes) / facts->locals;
     double chunks = (double)gemmar_div_up(m, t->m) * (double)gemmar_div_up(n, t->n);
+    uint32_t columns = t->n * t->m / (GEMMAR_CHUNK_PARTS * GEMMAR_PART_ROWS); /* of a part */
     double commands, bytes;
 
     if (facts->nodes <= 1 || facts->net_mbps == 0) {
         return 0;
     }
     commands = chunks * factor * NET_COMMAND_US;
-    bytes = 2.0 * (double)m * (double)n * factor / net_bytes_per_us(facts);
+    bytes = 2.0 * (double)gemmar_align_up(m, GEMMAR_PART_ROWS) *
+            (double)gemmar_align_up(n, columns) * factor / net_bytes_per_us(facts);
     return commands > bytes ? commands : bytes;
 }
 

@@ -375,6 +375,10 @@ START_TEST(the_algorithm_follows_the_rate_of_the_nic)
     facts.net_mbps = 0;
     ck_assert_uint_eq(plan_gpu(128, 1024, 64, &facts).algo, GEMMAR_ALGO_DIRECT);
     ck_assert_uint_eq(plan_gpu(128, 1152, 64, &facts).algo, GEMMAR_ALGO_TWO_SHOT); /* 256 KiB */
+    facts.net_mbps = 400000; /* a row travels as 64, a column as 64 at least */
+    ck_assert_uint_eq(plan_gpu(1, 2048, 64, &facts).algo, GEMMAR_ALGO_DIRECT);
+    ck_assert_uint_eq(plan_gpu(1, 8192, 64, &facts).algo, GEMMAR_ALGO_TWO_SHOT);
+    ck_assert_uint_eq(plan_gpu(8192, 1, 64, &facts).algo, GEMMAR_ALGO_TWO_SHOT);
     facts.nodes = 2;
     ck_assert_uint_eq(plan_gpu(8192, 8192, 64, &facts).algo, GEMMAR_ALGO_DIRECT);
     facts.algo = GEMMAR_ALGO_TWO_SHOT;
