@@ -41,7 +41,7 @@ GEMMAR_EXEC bool gemmar_exec_last(uint64_t *word, uint64_t count)
     if (gemmar_atom_add_acq_rel_gpu(word, 1) + 1 != count) {
         return false;
     }
-    *word = 0; /* nobody counts here again before the next call */
+    *word = 0; /* nobody counts here again before what comes next has been seen */
     return true;
 }
 

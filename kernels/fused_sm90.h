@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensor-core kernel of one node: product and all-reduce in one launch. With one rank it is a
-// plain matrix product.
+// The tensor-core kernel: product and all-reduce in one launch. With one rank it is a plain matrix
+// product.
 #ifndef GEMMAR_KERNELS_FUSED_SM90_H
 #define GEMMAR_KERNELS_FUSED_SM90_H
 
