@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor-core kernel: the couriers, one warp for each consumer: what comes into staging from other
-// ranks, what goes from there to them, waits, stamps and commands to the proxy.
+// Tensor-core kernel: the couriers, one warp for each consumer: what goes from staging to this and
+// to other ranks, its stamps and commands to the proxy.
 #ifndef GEMMAR_KERNELS_COURIER_SM90_CUH
 #define GEMMAR_KERNELS_COURIER_SM90_CUH
 
@@ -25,47 +25,6 @@ static __device__ __forceinline__ bool gemmar_courier_wait(const gemmar_call &ca
     return stage == GEMMAR_STAGE_ARRIVAL && call.net.stamps_on_host != 0
                ? gemmar_exec_wait_host(&call, word, target, &whom)
                : gemmar_exec_wait(&call, word, target, &whom);
-}
-
-/* Bring one source of an own item into staging. When the call is being left the consumer goes on
- * with whatever lies there. */
-template <class T>
-static __device__ __forceinline__ bool
-gemmar_courier_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
-                     const gemmar_item &item, uint32_t half, uint32_t i, bool ok)
-{
-    gemmar_source source = gemmar_source_of<T>(call, r, item, gemmar_part_of<T>(r, half), i);
-    uint32_t loaded = gemmar_shared_address(&s.loaded[half]);
-
-    ok = ok && gemmar_courier_wait(call, source.word, r.epoch, source.stage, source.node,
-                                   source.local, source.slot);
-    if (!ok) {
-        gemmar_mbarrier_arrive(loaded);
-        return false;
-    }
-    gemmar_fence_proxy_async();
-    gemmar_mbarrier_expect(loaded, sizeof(s.staging[0]));
-    gemmar_bulk_load(gemmar_shared_address(s.staging[half]), source.base, sizeof(s.staging[0]),
-                     loaded);
-    return true;
-}
-
-/* Bring every source of an own item, the first one while the consumer still multiplies. */
-template <class T>
-static __device__ __forceinline__ bool
-gemmar_courier_sources(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
-                       const gemmar_item &item, uint32_t half, uint32_t *added, bool ok)
-{
-    uint32_t sources = gemmar_item_sources(call, r, item);
-
-    for (uint32_t i = 0; i < sources; i++) {
-        if (i > 0) {
-            gemmar_mbarrier_wait(gemmar_shared_address(&s.added[half]), *added);
-            *added ^= 1;
-        }
-        ok = gemmar_courier_bring<T>(call, s, r, item, half, i, ok);
-    }
-    return ok;
 }
 
 /* Before the first result is published: have all local ranks made this same call? */
@@ -160,22 +119,17 @@ static __device__ __forceinline__ void gemmar_turn_leave(const gemmar_call &call
     }
 }
 
-/* Staging, in rows, to C of every local rank, mine last. */
-template <class T>
-static __device__ __forceinline__ void
-gemmar_courier_publish(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
-                       const gemmar_item &item, uint32_t half)
+/* Box b of a result to C of every local rank, mine last. */
+static __device__ __forceinline__ void gemmar_courier_publish(const gemmar_fused_params &p,
+                                                              const gemmar_item &item,
+                                                              uint32_t half, uint32_t box,
+                                                              int32_t b)
 {
     uint32_t local = p.call.place.local, locals = p.call.place.locals;
-    uint32_t staging = gemmar_shared_address(s.staging[half]);
 
     for (uint32_t j = 1; j <= locals; j++) {
-        const CUtensorMap *map = &p.c[(local + j) % locals];
-
-        for (int q = 0; q < T::BN / 64; q++) {
-            gemmar_tma_store(map, staging + q * GEMMAR_BOX, item.col + q * 64,
-                             item.row + (int32_t)half * 64);
-        }
+        gemmar_tma_store(&p.c[(local + j) % locals], box, item.col + b * 64,
+                         item.row + (int32_t)half * 64);
     }
 }
 
@@ -201,28 +155,51 @@ gemmar_courier_target(const gemmar_call &call, const gemmar_role &r, const gemma
            gemmar_part_offset<T>(gemmar_push_tile(call, item.slot, item.owner, local), part);
 }
 
-/* Staging to where it belongs; it may be written again afterwards. */
+/* The boxes of a tile to where they belong, as the consumer fills them; each may be written again
+ * when it has been read. One lane. False: the call is being left. */
 template <class T>
-static __device__ __forceinline__ void
+static __device__ __forceinline__ bool
 gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
-                       const gemmar_role &r, const gemmar_item &item, uint32_t half, bool publishes)
+                       const gemmar_role &r, const gemmar_item &item, uint32_t half, bool publishes,
+                       gemmar_cursor *at, bool ok)
 {
     bool far = p.call.place.locals > 1 && (publishes || (item.kind == GEMMAR_ITEM_PART && !r.pull));
+    char *to =
+        publishes ? NULL : gemmar_courier_target<T>(p.call, r, item, gemmar_part_of<T>(r, half));
+    uint32_t before = 0;
 
-    if (far) {
-        gemmar_turn_take(p.call);
+    for (int32_t b = 0; b < T::BN / 64; b++) {
+        uint32_t box = gemmar_shared_address(s.staging[half][at->at]);
+
+        gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half][at->at]), at->phase);
+        if (b == 0) {
+            ok = ok && *(const volatile uint32_t *)&s.left == 0;
+            far = far && ok;
+            if (far) {
+                gemmar_turn_take(p.call);
+            }
+        }
+        if (ok) {
+            if (publishes) {
+                gemmar_courier_publish(p, item, half, box, b);
+            } else {
+                gemmar_bulk_store(to + b * GEMMAR_BOX, box, GEMMAR_BOX);
+            }
+            gemmar_bulk_commit();
+            gemmar_bulk_wait_read<1>();
+        }
+        if (b > 0) {
+            gemmar_mbarrier_arrive(before);
+        }
+        before = gemmar_shared_address(&s.freed[half][at->at]);
+        gemmar_cursor_next(at, T::BOXES);
     }
-    if (publishes) {
-        gemmar_courier_publish<T>(p, s, item, half);
-    } else {
-        gemmar_bulk_store(gemmar_courier_target<T>(p.call, r, item, gemmar_part_of<T>(r, half)),
-                          gemmar_shared_address(s.staging[half]), sizeof(s.staging[0]));
-    }
-    gemmar_bulk_commit();
-    gemmar_bulk_wait_read();
+    gemmar_bulk_wait_read<0>();
+    gemmar_mbarrier_arrive(before);
     if (far) {
         gemmar_turn_leave(p.call);
     }
+    return ok;
 }
 
 /* A part of an own chunk lies where the NIC reads it. The courier of its last part sends the chunk
@@ -281,40 +258,34 @@ gemmar_courier_stamp(const gemmar_call &call, const gemmar_role &r, const gemmar
     return true;
 }
 
-/* Staging goes away, as a part or published, and may then be written again. One lane acts; the warp
- * waits with it. */
+/* A tile goes away, as a part or published. One lane. */
 template <class T>
 static __device__ __forceinline__ bool
 gemmar_courier_send(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const gemmar_role &r,
-                    const gemmar_item &item, uint32_t i, uint32_t half, bool publishes, bool ok)
+                    const gemmar_item &item, uint32_t i, uint32_t half, bool publishes,
+                    gemmar_cursor *at, bool ok)
 {
     const gemmar_call &call = p.call;
-    bool acts = threadIdx.x % 32 == 0;
     bool stamps = call.place.locals > 1 || call.copies == GEMMAR_COPIES_ALL || !publishes;
 
-    if (ok && acts) {
-        gemmar_courier_deliver<T>(p, s, r, item, half, publishes);
-    }
-    gemmar_warp_arrive(&s.freed[half]);
-    if (acts) {
-        gemmar_trace(p, half, i, GEMMAR_TRACE_READ);
-    }
-    if (ok && acts && stamps) {
+    ok = gemmar_courier_deliver<T>(p, s, r, item, half, publishes, at, ok);
+    gemmar_trace(p, half, i, GEMMAR_TRACE_READ);
+    if (ok && stamps) {
         ok = gemmar_courier_stamp<T>(call, r, item, half, publishes);
         gemmar_trace(p, half, i, GEMMAR_TRACE_STORED);
     }
     return ok;
 }
 
-/* All lanes come. */
+/* All lanes come; one acts. */
 template <class T>
 static __device__ __forceinline__ void
 gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const gemmar_role &r,
                uint32_t half, uint32_t lane)
 {
     const gemmar_call &call = p.call;
-    gemmar_cursor ring = {0, 0};
-    uint32_t asked = call.place.locals == 1 ? GEMMAR_ASKED_TOLD : 0, staged = 0, added = 0;
+    gemmar_cursor ring = {0, 0}, box = {0, 0};
+    uint32_t asked = call.place.locals == 1 ? GEMMAR_ASKED_TOLD : 0;
     bool ok = true;
 
     if (blockIdx.x == 0 && half == 0 && lane == 0 && call.algo != GEMMAR_ALGO_LOCAL) {
@@ -326,19 +297,18 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
         bool publishes = gemmar_item_publishes(call, item);
         bool travels = gemmar_item_travels(call, item);
 
-        if (item.kind != GEMMAR_ITEM_PART && lane == 0) {
-            ok = gemmar_courier_sources<T>(call, s, r, item, half, &added, ok);
-            ok = ok && (!publishes || gemmar_courier_ask(call, r, GEMMAR_ASKED_TOLD, &asked));
-            ok = ok && ((publishes && !travels) ||
-                        gemmar_courier_ask(call, r, GEMMAR_ASKED_ROOM, &asked));
-            gemmar_trace(p, half, i, GEMMAR_TRACE_SOURCE);
+        if (lane == 0) {
+            if (item.kind != GEMMAR_ITEM_PART) {
+                ok = ok && (!publishes || gemmar_courier_ask(call, r, GEMMAR_ASKED_TOLD, &asked));
+                ok = ok && ((publishes && !travels) ||
+                            gemmar_courier_ask(call, r, GEMMAR_ASKED_ROOM, &asked));
+            }
+            for (int last = !travels; last < 2; last++) { /* what travels is staged twice */
+                ok = gemmar_courier_send<T>(p, s, r, item, i, half, publishes && last != 0, &box,
+                                            ok);
+            }
         }
         __syncwarp();
-        for (int last = !travels; last < 2; last++) { /* what travels is staged twice */
-            gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half]), staged);
-            staged ^= 1;
-            ok = gemmar_courier_send<T>(p, s, r, item, i, half, publishes && last != 0, ok);
-        }
     }
     if (lane == 0) {
         gemmar_bulk_wait();

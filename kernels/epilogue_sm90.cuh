@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a consumer warpgroup does with the accumulators of its 64 rows of a tile, through a staging
-// buffer in shared memory of 64 x BN 16-bit elements.
+// What a consumer warpgroup does with the accumulators of its 64 rows of a tile: adds other ranks'
+// parts, and hands them on through boxes of staging in shared memory, 64 columns (8 KB) each.
 //
 // A part on its way to its owner keeps the order of the accumulators: word q of thread t (16 bytes,
-// eight neighbours of d) at q * 128 + t, because the thread that adds it holds the same elements. A
-// result is laid out in boxes of 64 columns by 64 rows with 128-byte swizzle, as a TMA store reads
-// it.
+// eight neighbours of d) at q * 128 + t, because the thread that adds it holds the same elements; a
+// box of it is four such words of each thread. A box of a result has 128-byte swizzle, as a TMA
+// store reads it.
 #ifndef GEMMAR_KERNELS_EPILOGUE_SM90_CUH
 #define GEMMAR_KERNELS_EPILOGUE_SM90_CUH
 
@@ -39,29 +39,28 @@ template <bool BF16> static __device__ __forceinline__ float2 gemmar_unpack16(ui
     }
 }
 
-/* Accumulators -> staging, in their own order. */
-template <int BN, bool BF16>
-static __device__ __forceinline__ void gemmar_stage_part(uint4 *staging, uint32_t thread,
-                                                         const float (&d)[BN / 2])
+/* 32 accumulators of every thread -> a box, in their own order. */
+template <bool BF16>
+static __device__ __forceinline__ void gemmar_stage_part(uint32_t box, uint32_t thread,
+                                                         const float *d)
 {
 #pragma unroll
-    for (int q = 0; q < BN / 16; q++) {
+    for (int q = 0; q < 4; q++) {
         const float *e = &d[q * 8];
 
-        staging[q * 128 + thread] =
-            make_uint4(gemmar_pack16<BF16>(e[0], e[1]), gemmar_pack16<BF16>(e[2], e[3]),
-                       gemmar_pack16<BF16>(e[4], e[5]), gemmar_pack16<BF16>(e[6], e[7]));
+        gemmar_st_shared_v4(box + (q * 128 + thread) * 16, gemmar_pack16<BF16>(e[0], e[1]),
+                            gemmar_pack16<BF16>(e[2], e[3]), gemmar_pack16<BF16>(e[4], e[5]),
+                            gemmar_pack16<BF16>(e[6], e[7]));
     }
 }
 
-/* Accumulators += a part in staging. */
-template <int BN, bool BF16>
-static __device__ __forceinline__ void gemmar_add_part(const uint4 *staging, uint32_t thread,
-                                                       float (&d)[BN / 2])
+/* `WORDS` * 8 accumulators of every thread += what lies at `from` in their order. */
+template <int WORDS, bool BF16>
+static __device__ __forceinline__ void gemmar_add_part(uint32_t from, uint32_t thread, float *d)
 {
 #pragma unroll
-    for (int q = 0; q < BN / 16; q++) {
-        uint4 word = staging[q * 128 + thread];
+    for (int q = 0; q < WORDS; q++) {
+        uint4 word = gemmar_ld_shared_v4(from + (q * 128 + thread) * 16);
         float2 x0 = gemmar_unpack16<BF16>(word.x), x1 = gemmar_unpack16<BF16>(word.y);
         float2 x2 = gemmar_unpack16<BF16>(word.z), x3 = gemmar_unpack16<BF16>(word.w);
         float *e = &d[q * 8];
@@ -71,18 +70,38 @@ static __device__ __forceinline__ void gemmar_add_part(const uint4 *staging, uin
     }
 }
 
-/* Accumulators -> staging, in rows. */
-template <int BN, bool BF16>
-static __device__ __forceinline__ void gemmar_stage_rows(uint32_t staging, uint32_t thread,
-                                                         const float (&d)[BN / 2])
+/* Accumulators += the part of warpgroup `half` in the next stages of the ring. 128 threads. */
+template <class T, bool BF16>
+static __device__ __forceinline__ void
+gemmar_add_source(gemmar_stages<T> &s, gemmar_stage_barriers<T> &barriers, gemmar_cursor *at,
+                  uint32_t half, float (&d)[T::BN / 2])
+{
+    using blocks = gemmar_part_blocks<T>;
+    uint32_t thread = threadIdx.x % 128;
+
+#pragma unroll
+    for (int block = 0; block < blocks::BLOCKS; block++) {
+        gemmar_mbarrier_wait(gemmar_shared_address(&barriers.full[at->at]), at->phase);
+        gemmar_add_part<blocks::BYTES / 2048, BF16>(
+            gemmar_shared_address(half == 0 ? s.a[at->at] : s.b[at->at]), thread,
+            &d[block * (T::BN / 2 / blocks::BLOCKS)]);
+        gemmar_bar_sync(half + 1, 128); /* all have read */
+        gemmar_stage_release<T>(barriers, at->at);
+        gemmar_cursor_next(at, T::STAGES);
+    }
+}
+
+/* 32 accumulators of every thread -> a box, in rows. */
+template <bool BF16>
+static __device__ __forceinline__ void gemmar_stage_rows(uint32_t box, uint32_t thread,
+                                                         const float *d)
 {
     uint32_t lane = thread % 32, r = thread / 32 * 16 + (lane >> 3 & 1) * 8 + (lane & 7);
 
 #pragma unroll
-    for (int j = 0; j < BN / 8; j += 2) {
+    for (int j = 0; j < 8; j += 2) {
         uint32_t column = (uint32_t)j + (lane >> 4);
-        uint32_t address =
-            staging + column / 8 * GEMMAR_BOX + r * 128 + (((column & 7) ^ (r & 7)) << 4);
+        uint32_t address = box + r * 128 + ((column ^ (r & 7)) << 4);
         const float *e = &d[j * 4];
 
         gemmar_stmatrix4(address, gemmar_pack16<BF16>(e[0], e[1]), gemmar_pack16<BF16>(e[2], e[3]),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The roles of a CTA of the tensor-core kernel (384 threads) and the hand-overs between them.
 //
-//   warp 0            one thread: the producer, loads operands
-//   warps 1 and 2     the courier of consumer 0 or 1: brings parts of other ranks into staging,
-//                     sends parts and results away, waits and stamps
+//   warp 0            one thread: the producer, loads operands and other ranks' parts
+//   warps 1 and 2     the courier of consumer 0 or 1: sends parts and results away, stamps
 //   warp 3            the lister: tells the other ranks what this call is, works out the cluster's
 //                     list for everybody else, at the end waits for `published`
 //   warpgroups 1, 2   consumers: 64 rows of every tile each
@@ -21,69 +20,26 @@
 #include "kernels/courier_sm90.cuh"
 #include "kernels/epilogue_sm90.cuh"
 #include "kernels/item_sm90.cuh"
+#include "kernels/producer_sm90.cuh"
 
 #define GEMMAR_SM90_THREADS 384
 
-/* All lanes of the warp come; one loads. */
-template <class T, bool N_MAJOR>
-static __device__ __forceinline__ void
-gemmar_producer(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const gemmar_role &r)
-{
-    gemmar_cursor stage = {0, 1}, ring = {0, 0};
-    int32_t k_blocks = (int32_t)gemmar_div_up(p.call.operands.k, GEMMAR_BK);
-
-    for (uint32_t i = 0; i < r.items; i++) {
-        gemmar_item item = gemmar_item_take<T>(s, &ring);
-
-        if (r.computes && i < r.firsts && threadIdx.x % 32 == 0) {
-            gemmar_produce<T, N_MAJOR>(&p.a, &p.b, s.stages, s.barriers, &stage, r.cta, item.row,
-                                       item.col, k_blocks);
-        }
-        __syncwarp();
-    }
-}
-
-/* Add every source as its courier brings it into staging. */
-template <class T, bool BF16>
-static __device__ __forceinline__ void gemmar_consumer_add(gemmar_fused_shared<T> &s, uint32_t half,
-                                                           uint32_t thread, uint32_t sources,
-                                                           uint32_t *loaded, float (&d)[T::BN / 2])
-{
-    for (uint32_t i = 0; i < sources; i++) {
-        gemmar_mbarrier_wait(gemmar_shared_address(&s.loaded[half]), *loaded);
-        *loaded ^= 1;
-        gemmar_add_part<T::BN, BF16>((const uint4 *)s.staging[half], thread, d);
-        if (i + 1 < sources) {
-            gemmar_warp_arrive(&s.added[half]);
-        }
-    }
-    if (sources > 0) {
-        gemmar_bar_sync(half + 1, 128); /* all have read before anybody writes */
-    }
-}
-
-/* The accumulators go into staging as they leave: as a part, in rows, or one after the other. */
+/* The accumulators to the courier, box by box: as a part, or in rows. */
 template <class T, bool BF16>
 static __device__ __forceinline__ void
-gemmar_consumer_stage(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_item &item,
-                      uint32_t half, uint32_t thread, uint32_t *freed, const float (&d)[T::BN / 2])
+gemmar_consumer_stage(gemmar_fused_shared<T> &s, uint32_t half, uint32_t thread, bool rows,
+                      gemmar_cursor *at, const float (&d)[T::BN / 2])
 {
-    bool publishes = gemmar_item_publishes(call, item);
-    bool travels = gemmar_item_travels(call, item);
+#pragma unroll
+    for (int b = 0; b < T::BN / 64; b++) {
+        uint32_t box = gemmar_shared_address(s.staging[half][at->at]);
 
-    if (!publishes || travels) {
-        gemmar_stage_part<T::BN, BF16>((uint4 *)s.staging[half], thread, d);
+        gemmar_mbarrier_wait(gemmar_shared_address(&s.freed[half][at->at]), at->phase);
+        rows ? gemmar_stage_rows<BF16>(box, thread, &d[b * 32])
+             : gemmar_stage_part<BF16>(box, thread, &d[b * 32]);
         gemmar_fence_async_shared();
-        gemmar_warp_arrive(&s.staged[half]);
-    }
-    if (travels) {
-        gemmar_mbarrier_wait(gemmar_shared_address(&s.freed[half]), *freed);
-        *freed ^= 1;
-    }
-    if (publishes) {
-        gemmar_stage_rows<T::BN, BF16>(gemmar_shared_address(s.staging[half]), thread, d);
-        gemmar_fence_async_shared();
-        gemmar_warp_arrive(&s.staged[half]);
+        gemmar_warp_arrive(&s.staged[half][at->at]);
+        gemmar_cursor_next(at, T::BOXES);
     }
 }
 
@@ -93,8 +49,8 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
                                                        const gemmar_role &r, uint32_t half)
 {
     const gemmar_call &call = p.call;
-    gemmar_cursor stage = {0, 0}, ring = {0, 0};
-    uint32_t thread = threadIdx.x % 128, freed = 1, loaded = 0;
+    gemmar_cursor stage = {0, 0}, ring = {0, 0}, box = {0, 1};
+    uint32_t thread = threadIdx.x % 128;
     bool plain =
         call.operands.alpha == 1.0f && call.operands.beta == 0.0f && call.operands.bias == NULL;
     float d[T::BN / 2];
@@ -120,15 +76,18 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
             }
         }
         gemmar_item item = gemmar_item_take<T>(s, &ring);
+        uint32_t sources = gemmar_item_sources(call, r, item);
+        bool publishes = gemmar_item_publishes(call, item);
 
-        gemmar_mbarrier_wait(gemmar_shared_address(&s.freed[half]), freed);
-        freed ^= 1;
-        gemmar_consumer_add<T, BF16>(s, half, thread, gemmar_item_sources(call, r, item), &loaded,
-                                     d);
-        if (!plain && item.kind != GEMMAR_ITEM_GATHER && gemmar_item_publishes(call, item)) {
+        for (uint32_t source = 0; source < sources; source++) {
+            gemmar_add_source<T, BF16>(s.stages, s.barriers, &stage, half, d);
+        }
+        if (!plain && item.kind != GEMMAR_ITEM_GATHER && publishes) {
             gemmar_scale<T::BN, BF16>(call, (int64_t)item.row + half * 64, item.col, thread, d);
         }
-        gemmar_consumer_stage<T, BF16>(call, s, item, half, thread, &freed, d);
+        for (int last = !gemmar_item_travels(call, item); last < 2; last++) {
+            gemmar_consumer_stage<T, BF16>(s, half, thread, publishes && last != 0, &box, d);
+        }
         if (thread == 0) {
             gemmar_trace(p, half, i, GEMMAR_TRACE_STAGED);
         }
@@ -140,16 +99,17 @@ static __device__ __forceinline__ void gemmar_fused_init(gemmar_fused_shared<T> 
 {
     gemmar_stages_init<T>(s.barriers);
     for (int half = 0; half < 2; half++) {
-        gemmar_mbarrier_init(gemmar_shared_address(&s.loaded[half]), 1);
-        gemmar_mbarrier_init(gemmar_shared_address(&s.added[half]), 4);
-        gemmar_mbarrier_init(gemmar_shared_address(&s.staged[half]), 4);
-        gemmar_mbarrier_init(gemmar_shared_address(&s.freed[half]), 1);
+        for (int box = 0; box < T::BOXES; box++) {
+            gemmar_mbarrier_init(gemmar_shared_address(&s.staged[half][box]), 4);
+            gemmar_mbarrier_init(gemmar_shared_address(&s.freed[half][box]), 1);
+        }
     }
     for (int i = 0; i < GEMMAR_ITEMS; i++) {
         gemmar_mbarrier_init(gemmar_shared_address(&s.item_full[i]), 1);
         gemmar_mbarrier_init(gemmar_shared_address(&s.item_empty[i]), 11); /* warps */
     }
     gemmar_mbarrier_init(gemmar_shared_address(&s.couriers_done), 2);
+    s.left = 0;
     gemmar_mbarrier_init_fence();
 }
 

@@ -32,14 +32,15 @@ struct gemmar_item {
 
 template <class T> struct gemmar_fused_shared {
     gemmar_stages<T> stages;
-    alignas(1024) uint8_t staging[2][64 * T::BN * 2];
+    alignas(1024) uint8_t staging[2][T::BOXES][GEMMAR_BOX]; /* a ring for each consumer */
     gemmar_stage_barriers<T> barriers;
-    /* Courier -> consumer: a source is in staging. Consumer -> courier: it has been added. */
-    uint64_t loaded[2], added[2];
-    /* Consumer -> courier: staging is to be sent. Courier -> consumer: staging may be written. */
-    uint64_t staged[2], freed[2];
+    /* Consumer -> courier: the box is to be sent. Courier -> consumer: it may be written. */
+    uint64_t staged[2][T::BOXES], freed[2][T::BOXES];
     uint64_t item_full[GEMMAR_ITEMS], item_empty[GEMMAR_ITEMS]; /* lister <-> the other warps */
     uint64_t couriers_done;
+    /* Not 0: the call is being left, and sums are of anything. Writer: the producer, before `full`;
+     * reader: the couriers, after `staged`, which comes behind it. */
+    uint32_t left;
     gemmar_item items[GEMMAR_ITEMS];
 };
 

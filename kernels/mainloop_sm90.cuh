@@ -21,23 +21,24 @@
 #define GEMMAR_BK  64                   /* depth of a stage: 128 bytes, the swizzle's width */
 #define GEMMAR_BOX (64 * GEMMAR_BK * 2) /* bytes of a 64 x 64 box of 16-bit elements */
 
-/* What is fixed at compile time about each enum gemmar_tile_shape. STAGES: as many as fit beside
- * the staging of the epilogue. */
+/* What is fixed at compile time about each enum gemmar_tile_shape. STAGES of operands: as many
+ * as fit beside BOXES of staging for each consumer. A whole tile of boxes, because a consumer that
+ * waits for its courier holds up both CTAs; one more stage was worth less. */
 template <int SHAPE> struct gemmar_tile;
 template <> struct gemmar_tile<GEMMAR_TILE_256X256> {
-    static constexpr int BN = 256, STAGES = 3;
+    static constexpr int BN = 256, STAGES = 3, BOXES = 4;
     static constexpr bool ALONG_N = false;
 };
 template <> struct gemmar_tile<GEMMAR_TILE_256X128> {
-    static constexpr int BN = 128, STAGES = 6;
+    static constexpr int BN = 128, STAGES = 6, BOXES = 2;
     static constexpr bool ALONG_N = false;
 };
 template <> struct gemmar_tile<GEMMAR_TILE_128X256> {
-    static constexpr int BN = 128, STAGES = 6;
+    static constexpr int BN = 128, STAGES = 6, BOXES = 2;
     static constexpr bool ALONG_N = true;
 };
 template <> struct gemmar_tile<GEMMAR_TILE_128X128> {
-    static constexpr int BN = 64, STAGES = 8;
+    static constexpr int BN = 64, STAGES = 8, BOXES = 2;
     static constexpr bool ALONG_N = true;
 };
 
@@ -45,6 +46,13 @@ template <> struct gemmar_tile<GEMMAR_TILE_128X128> {
 template <class T> struct gemmar_stages {
     alignas(1024) uint8_t a[T::STAGES][GEMMAR_BM * GEMMAR_BK * 2];
     alignas(1024) uint8_t b[T::STAGES][T::BN * GEMMAR_BK * 2];
+};
+
+/* A part that a tile is added to comes through the same ring, behind the tile's k blocks: BLOCKS
+ * stages with BYTES for each consumer, those of half 0 in a, of half 1 in b. */
+template <class T> struct gemmar_part_blocks {
+    static constexpr int BLOCKS = T::BN > 128 ? T::BN / 128 : 1;
+    static constexpr int BYTES = 64 * T::BN * 2 / BLOCKS;
 };
 
 /* full[i]: the copy engine -> the consumers of this CTA. empty[i]: the consumers of both CTAs ->
@@ -119,43 +127,53 @@ gemmar_produce(const CUtensorMap *map_a, const CUtensorMap *map_b, gemmar_stages
     }
 }
 
+/* This consumer has read stage `at`: for the producers of both CTAs. 128 threads. */
+template <class T>
+static __device__ __forceinline__ void gemmar_stage_release(gemmar_stage_barriers<T> &barriers,
+                                                            uint32_t at)
+{
+    uint32_t thread = threadIdx.x % 128;
+
+    if (thread < 2) {
+        gemmar_mbarrier_arrive_cluster(gemmar_shared_address(&barriers.empty[at]), thread);
+    }
+}
+
 /* d = the 64 rows of warpgroup `half` of the tile. 128 threads. */
 template <class T, bool BF16, bool N_MAJOR>
 static __device__ __forceinline__ void
 gemmar_multiply(gemmar_stages<T> &s, gemmar_stage_barriers<T> &barriers, gemmar_cursor *at,
                 uint32_t half, int32_t k_blocks, float (&d)[T::BN / 2])
 {
-    uint32_t thread = threadIdx.x % 128;
+    /* Descriptors of stage 0; those of other stages and k steps differ by constants. */
+    uint32_t first_a = gemmar_wgmma_descriptor(gemmar_shared_address(s.a[0]) + half * GEMMAR_BOX);
+    uint32_t first_b = gemmar_shared_address(s.b[0]);
     int previous = -1;
 
+    first_b =
+        N_MAJOR ? gemmar_wgmma_descriptor_n(first_b, GEMMAR_BOX) : gemmar_wgmma_descriptor(first_b);
     for (int32_t kb = 0; kb < k_blocks; kb++) {
         gemmar_mbarrier_wait(gemmar_shared_address(&barriers.full[at->at]), at->phase);
-        uint32_t a = gemmar_shared_address(s.a[at->at]) + half * GEMMAR_BOX;
-        uint32_t b = gemmar_shared_address(s.b[at->at]);
+        uint32_t a = first_a + at->at * (uint32_t)(sizeof(s.a[0]) / 16);
+        uint32_t b = first_b + at->at * (uint32_t)(sizeof(s.b[0]) / 16);
 
         gemmar_wgmma_fence();
 #pragma unroll
         for (int q = 0; q < GEMMAR_BK / 16; q++) {
-            uint64_t db = N_MAJOR ? gemmar_wgmma_descriptor_n(b + q * 2048, GEMMAR_BOX)
-                                  : gemmar_wgmma_descriptor(b + q * 32);
-
-            gemmar_wgmma<T::BN, BF16, N_MAJOR>(d, gemmar_wgmma_descriptor(a + q * 32), db,
+            gemmar_wgmma<T::BN, BF16, N_MAJOR>(d, a + q * 2, b + q * (N_MAJOR ? 2048 : 32) / 16,
                                                (kb | q) != 0);
         }
         gemmar_wgmma_commit();
         if (previous >= 0) {
             gemmar_wgmma_wait<1>();
-            if (thread < 2) {
-                gemmar_mbarrier_arrive_cluster(gemmar_shared_address(&barriers.empty[previous]),
-                                               thread);
-            }
+            gemmar_stage_release<T>(barriers, (uint32_t)previous);
         }
         previous = (int)at->at;
         gemmar_cursor_next(at, T::STAGES);
     }
     gemmar_wgmma_wait<0>();
-    if (previous >= 0 && thread < 2) {
-        gemmar_mbarrier_arrive_cluster(gemmar_shared_address(&barriers.empty[previous]), thread);
+    if (previous >= 0) {
+        gemmar_stage_release<T>(barriers, (uint32_t)previous);
     }
 }
 

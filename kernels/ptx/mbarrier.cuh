@@ -11,6 +11,26 @@ static __device__ __forceinline__ uint32_t gemmar_shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+/* 16 bytes of shared memory; the address is a multiple of 16. */
+static __device__ __forceinline__ void gemmar_st_shared_v4(uint32_t to, uint32_t x, uint32_t y,
+                                                           uint32_t z, uint32_t w)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z),
+                 "r"(w)
+                 : "memory");
+}
+
+static __device__ __forceinline__ uint4 gemmar_ld_shared_v4(uint32_t from)
+{
+    uint4 v;
+
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ void gemmar_mbarrier_init(uint32_t bar, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");

@@ -65,10 +65,11 @@ static __device__ __forceinline__ void gemmar_bulk_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* The source in shared memory may be written again. Says nothing about the destination. */
-static __device__ __forceinline__ void gemmar_bulk_wait_read(void)
+/* The source in shared memory of all groups but the newest PENDING may be written again. Says
+ * nothing about the destination. */
+template <int PENDING> static __device__ __forceinline__ void gemmar_bulk_wait_read(void)
 {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
 /* The destination is written. */

@@ -28,22 +28,27 @@ template <int PENDING> static __device__ __forceinline__ void gemmar_wgmma_wait(
 /*
  * Matrix descriptor of a K-major operand: rows of 64 16-bit elements (128 bytes, swizzled), groups
  * of eight rows 1024 bytes apart. `address` is a shared-memory address, aligned to 1024 bytes plus
- * 32 * the index of the k step. (PTX ISA, "Matrix Descriptor Format".)
+ * 32 * the index of the k step. (PTX ISA, "Matrix Descriptor Format".) Low half: the start in units
+ * of 16 bytes is its lowest field, so that operands `bytes` further have it bytes / 16 higher.
  */
-static __device__ __forceinline__ uint64_t gemmar_wgmma_descriptor(uint32_t address)
+static __device__ __forceinline__ uint32_t gemmar_wgmma_descriptor(uint32_t address)
 {
-    return (uint64_t)((address & 0x3ffffu) >> 4) | UINT64_C(1) << 16 | (uint64_t)(1024 >> 4) << 32 |
-           UINT64_C(1) << 62;
+    return (address & 0x3ffffu) >> 4 | 1u << 16;
 }
 
 /*
  * Descriptor of an N-major operand: boxes of 64 columns (128 bytes, swizzled) by the k rows, `box`
- * bytes apart, eight k rows every 1024 bytes. A k step of 16 is 2048 bytes further.
+ * bytes apart, eight k rows every 1024 bytes. A k step of 16 is 2048 bytes further. Low half.
  */
-static __device__ __forceinline__ uint64_t gemmar_wgmma_descriptor_n(uint32_t address, uint32_t box)
+static __device__ __forceinline__ uint32_t gemmar_wgmma_descriptor_n(uint32_t address, uint32_t box)
 {
-    return (uint64_t)((address & 0x3ffffu) >> 4) | (uint64_t)(box >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | UINT64_C(1) << 62;
+    return (address & 0x3ffffu) >> 4 | (box >> 4) << 16;
+}
+
+/* The high half of all of them: 1024 bytes between groups of eight rows, 128-byte swizzle. */
+static __device__ __forceinline__ uint64_t gemmar_wgmma_whole(uint32_t descriptor)
+{
+    return UINT64_C(1) << 62 | (uint64_t)(1024 >> 4) << 32 | descriptor;
 }
 
 /* Ten operand names whose number begins with t; eight operands from d[i] on. */
@@ -76,9 +81,11 @@ static __device__ __forceinline__ uint64_t gemmar_wgmma_descriptor_n(uint32_t ad
 
 /* accumulate 0: D = A * B. BF16: element type bf16, else fp16. TRANS_B 1: B lies N-major. */
 template <int N, bool BF16, int TRANS_B>
-static __device__ __forceinline__ void gemmar_wgmma(float (&d)[N / 2], uint64_t desc_a,
-                                                    uint64_t desc_b, uint32_t accumulate)
+static __device__ __forceinline__ void gemmar_wgmma(float (&d)[N / 2], uint32_t a, uint32_t b,
+                                                    uint32_t accumulate)
 {
+    uint64_t desc_a = gemmar_wgmma_whole(a), desc_b = gemmar_wgmma_whole(b);
+
     static_assert(N == 64 || N == 128 || N == 256, "instruction shapes in use");
     if constexpr (N == 256 && BF16) {
         GEMMAR_WG_MMA("m64n256k16", "bf16", GEMMAR_WG_NAMES128, 128, 129, 130, 131,
