@@ -5,35 +5,100 @@
 
 #include "kernels/courier_sm90.cuh"
 
+/* `rows` rows of `cols` elements, by one warp: whole words of 16 bytes, L lanes for a row. Both
+ * ends have bases and strides (in words) of 16 bytes. Then what is left of each row.
+ * AHEAD: loads of a lane that are on their way together. */
+template <int L, int AHEAD>
+static __device__ __forceinline__ void gemmar_copy_words(uint4 *to, int64_t to_ld,
+                                                         const uint4 *from, int64_t from_ld,
+                                                         int32_t rows, int32_t cols, uint32_t lane)
+{
+    constexpr int32_t STEP = 32 / L;
+    int32_t word = (int32_t)lane % L, left = cols - word * 8;
+
+    to += (int32_t)lane / L * to_ld + word;
+    from += (int32_t)lane / L * from_ld + word;
+    for (int32_t r = (int32_t)lane / L; r < rows && left > 0; r += AHEAD * STEP) {
+        uint4 x[AHEAD];
+
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (r + j * STEP < rows) {
+                x[j] = from[j * STEP * from_ld];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (r + j * STEP < rows && left >= 8) {
+                to[j * STEP * to_ld] = x[j];
+            } else if (r + j * STEP < rows) {
+                const uint32_t words[4] = {x[j].x, x[j].y, x[j].z, x[j].w};
+                uint16_t *end = (uint16_t *)&to[j * STEP * to_ld];
+
+#pragma unroll
+                for (int e = 0; e < 7; e++) {
+                    if (e < left) {
+                        end[e] = (uint16_t)(words[e / 2] >> e % 2 * 16);
+                    }
+                }
+            }
+        }
+        to += AHEAD * STEP * to_ld;
+        from += AHEAD * STEP * from_ld;
+    }
+}
+
+/* The same with C as it may lie. */
+template <int AHEAD>
+static __device__ __forceinline__ void
+gemmar_copy_elements(uint16_t *to, int64_t to_ld, const uint16_t *from, int64_t from_ld,
+                     int32_t rows, int32_t cols, uint32_t lane)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t i = (int32_t)lane; i < cols; i += AHEAD * 32) {
+            uint16_t x[AHEAD];
+
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) {
+                if (i + j * 32 < cols) {
+                    x[j] = from[i + j * 32];
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) {
+                if (i + j * 32 < cols) {
+                    to[i + j * 32] = x[j];
+                }
+            }
+        }
+        to += to_ld;
+        from += from_ld;
+    }
+}
+
 /* Elements [row, row + 64) x [col, col + BN) of C from `out`, by one warp. */
-template <int BN>
+template <int BN, int AHEAD>
 static __device__ __forceinline__ void gemmar_copy_part(const gemmar_call &call, int64_t row,
                                                         int64_t col, uint32_t lane)
 {
     const gemmar_operands &o = call.operands;
-    const uint16_t *from = (const uint16_t *)call.locals[call.place.local].out;
-    uint16_t *to = (uint16_t *)o.c;
-    int64_t rows = gemmar_min64(64, call.map.m - row), cols = gemmar_min64(BN, call.map.n - col);
+    const uint16_t *from =
+        (const uint16_t *)call.locals[call.place.local].out + row * call.out_ld + col;
+    uint16_t *to = (uint16_t *)o.c + row * o.ldc + col;
+    int32_t rows = (int32_t)gemmar_min64(GEMMAR_PART_ROWS, call.map.m - row);
+    int32_t cols = (int32_t)gemmar_min64(BN, call.map.n - col);
 
-    if (call.copies == GEMMAR_COPIES_FOREIGN && cols == BN) { /* 16 bytes a lane */
-#pragma unroll 4
-        for (int32_t i = (int32_t)lane; i < (int32_t)rows * (BN / 8); i += 32) {
-            int64_t r = row + i / (BN / 8), c = col + i % (BN / 8) * 8;
-
-            *(uint4 *)(to + r * o.ldc + c) = *(const uint4 *)(from + r * call.out_ld + c);
-        }
-        return;
-    }
-    for (int64_t r = row; r < row + rows; r++) {
-        for (int64_t c = col + lane; c < col + cols; c += 32) {
-            to[r * o.ldc + c] = from[r * call.out_ld + c];
-        }
+    if (((uintptr_t)o.c | (uint64_t)o.ldc * 2) % 16 == 0) {
+        gemmar_copy_words<BN / 8, AHEAD>((uint4 *)to, o.ldc / 8, (const uint4 *)from,
+                                         call.out_ld / 8, rows, cols, lane);
+    } else {
+        gemmar_copy_elements<AHEAD>(to, o.ldc, from, call.out_ld, rows, cols, lane);
     }
 }
 
 /* Parts of C that others publish into `out`, in the order of my own list, which is about that in
  * which they come. Ends early when the call is being left. */
-template <class T>
+template <class T, int AHEAD>
 static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, const gemmar_role &r,
                                                    uint32_t lane)
 {
@@ -65,9 +130,9 @@ static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, cons
         __syncwarp(); /* what lane 0 acquired is there for all lanes; a shuffle orders no memory */
         ok = __shfl_sync(0xffffffffu, ok, 0);
         if (ok) {
-            gemmar_copy_part<T::BN>(call,
-                                    chunk.row0 + (T::ALONG_N ? part / 2 : part) * GEMMAR_PART_ROWS,
-                                    chunk.col0 + (T::ALONG_N ? part % 2 * T::BN : 0), lane);
+            gemmar_copy_part<T::BN, AHEAD>(
+                call, chunk.row0 + (T::ALONG_N ? part / 2 : part) * GEMMAR_PART_ROWS,
+                chunk.col0 + (T::ALONG_N ? part % 2 * T::BN : 0), lane);
         }
     }
 }

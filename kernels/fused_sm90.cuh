@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
     if (warp >= 4) {
         gemmar_registers_up<216>();
         gemmar_consumer<T, BF16, N_MAJOR>(p, s, r, warp / 4 - 1);
-        gemmar_copy<T>(p.call, r, lane);
+        gemmar_copy<T, 4>(p.call, r, lane);
     } else {
         gemmar_registers_down<72>();
         if (warp == 0) {
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
             }
         }
         __syncwarp();
-        gemmar_copy<T>(p.call, r, lane);
+        gemmar_copy<T, 2>(p.call, r, lane); /* these warps have few registers */
     }
     /* A CTA may not leave while the other one can still write to its shared memory. */
     gemmar_cluster_sync();
