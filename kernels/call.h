@@ -67,6 +67,7 @@ enum gemmar_stage {
     GEMMAR_STAGE_INTER_REDUCE, /* waits for `staged` of the own rank */
     GEMMAR_STAGE_PUBLISH,      /* waits for `published` of an owner */
     GEMMAR_STAGE_TOLD,         /* waits for `told` of a local rank */
+    GEMMAR_STAGE_BUSY,         /* another call of the communicator runs */
 };
 
 struct gemmar_place {

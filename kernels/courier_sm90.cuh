@@ -173,7 +173,7 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
 
         gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half][at->at]), at->phase);
         if (b == 0) {
-            ok = ok && *(const volatile uint32_t *)&s.left == 0;
+            ok = ok && s.left == 0;
             far = far && ok;
             if (far) {
                 gemmar_turn_take(p.call);
@@ -277,6 +277,17 @@ gemmar_courier_send(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, con
     return ok;
 }
 
+/* A call may not begin while another one of the communicator runs: the library orders those that it
+ * sees, but not graphs that are launched side by side. One thread of the grid. */
+static __device__ __forceinline__ void gemmar_courier_enter(const gemmar_call &call)
+{
+    if (gemmar_atom_exchange_sys(call.words.busy, 1) != 0) {
+        gemmar_wait_for whom = {GEMMAR_STAGE_BUSY, call.place.rank, call.place.local, 0};
+
+        gemmar_exec_give_up(&call, call.words.busy, 0, &whom, 0);
+    }
+}
+
 /* All lanes come; one acts. */
 template <class T>
 static __device__ __forceinline__ void
@@ -290,6 +301,9 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
 
     if (blockIdx.x == 0 && half == 0 && lane == 0 && call.algo != GEMMAR_ALGO_LOCAL) {
         gemmar_make_room(call, r);
+    }
+    if (blockIdx.x == 0 && half == 1 && lane == 0) {
+        gemmar_courier_enter(call);
     }
     __syncwarp();
     for (uint32_t i = 0; i < r.items; i++) {

@@ -124,6 +124,7 @@ static __device__ __forceinline__ void gemmar_fused_end(const gemmar_call &call,
         }
         call.words.copy_next[(r.epoch + 1) & 1] = 0;
         *call.words.epoch = r.epoch + 1;
+        *call.words.busy = 0;
     }
 }
 

@@ -237,8 +237,9 @@ int gemmar_comm_look(void *context, uint32_t waited_for)
 
 static const char *stage_name(uint32_t stage)
 {
-    static const char *const names[] = {"no stage", "gemm_tile",    "intra_reduce", "fifo_push",
-                                        "arrival",  "inter_reduce", "publish",      "told"};
+    static const char *const names[] = {"no stage",  "gemm_tile", "intra_reduce",
+                                        "fifo_push", "arrival",   "inter_reduce",
+                                        "publish",   "told",      "busy"};
 
     return stage < sizeof(names) / sizeof(names[0]) ? names[stage] : "an unknown stage";
 }
@@ -346,6 +347,12 @@ gemmarResult_t gemmar_comm_explain(struct gemmarComm *comm)
                                  "datatype, alpha, beta, bias and the place of C in registered "
                                  "memory must be equal on all ranks",
                                  t->rank, comm->place.rank);
+    }
+    if (t->stage == GEMMAR_STAGE_BUSY) {
+        return gemmar_comm_break(comm, gemmarInvalidUsage,
+                                 "rank %u: two calls ran at once: graphs of calls must not run "
+                                 "beside each other or beside a call",
+                                 comm->place.rank);
     }
     say_path(comm, t, path, sizeof(path));
     say_transport(&e, transport, sizeof(transport));

@@ -26,7 +26,7 @@ gemmar_producer_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const 
         base[half] = source.base;
     }
     if (!ok) {
-        *(volatile uint32_t *)&s.left = 1;
+        s.left = 1;
     }
     gemmar_fence_proxy_async();
 #pragma unroll

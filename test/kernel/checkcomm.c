@@ -50,6 +50,7 @@ static const struct {
     {"compare_calls", test_compare_calls, ANY},
     {"other_arguments", test_other_arguments, ONE}, /* found out by what local ranks tell */
     {"never_calls", test_never_calls, ANY},
+    {"two_at_once", test_two_at_once, ONE},
     {"abort", test_abort, ANY},
     {"again", test_again, ANY},
     {"host_time", test_host_time, ANY},

@@ -105,6 +105,7 @@ void test_flap(struct rank *r);
 void test_two_communicators(struct rank *r);
 /* checkcomm_failures.c */
 void test_never_calls(struct rank *r);
+void test_two_at_once(struct rank *r);
 void test_abort(struct rank *r);
 /* Not among the tests: it leaves NCCL's communicator without a rank. */
 void peer_dies(struct rank *r);

@@ -61,6 +61,45 @@ void test_never_calls(struct rank *r)
     destroy(r);
 }
 
+/* Two graphs of a call, launched side by side while the other ranks keep the first one waiting. */
+void test_two_at_once(struct rank *r)
+{
+    struct problem p = {.s = {60, 130, 4}, .bf16 = true};
+    gemmarResult_t state = gemmarInProgress;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec[2];
+
+    create(r, 2000, 0);
+    open_problem(r, &p);
+    cuda(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "begin");
+    expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarSuccess, NULL, "captured call");
+    cuda(r, cudaStreamEndCapture(r->stream, &graph), "end");
+    for (int i = 0; i < 2; i++) {
+        cuda(r, cudaGraphInstantiate(&exec[i], graph, 0), "instantiate");
+    }
+    barrier(r);
+    if (r->rank == 0) {
+        cuda(r, cudaGraphLaunch(exec[0], r->stream), "first");
+        cuda(r, cudaGraphLaunch(exec[1], r->other), "second");
+        cuda(r, cudaStreamSynchronize(r->stream), "the first leaves");
+        cuda(r, cudaStreamSynchronize(r->other), "the second leaves");
+        expect(r, gemmarCommGetAsyncError(r->comm, &state), gemmarSuccess, NULL, "async error");
+        expect(r, state, gemmarInvalidUsage, "two calls ran at once", "async error");
+        expect(r, call_on(r, &p, 1, 0, false, r->stream), gemmarInvalidUsage, NULL, "next call");
+    }
+    barrier(r);
+    for (int i = 0; i < 2; i++) {
+        (void)cudaGraphExecDestroy(exec[i]);
+    }
+    (void)cudaGraphDestroy(graph);
+    close_problem(r, &p);
+    destroy(r);
+    barrier(r);
+    create(r, 20000, 0);
+    one_call(r, shapes[3], "new communicator");
+    destroy(r);
+}
+
 static void *abort_later(void *argument)
 {
     struct timespec t = {.tv_nsec = 200000000};
