@@ -168,7 +168,7 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
             }
         }
         __syncwarp();
-        gemmar_copy<T, 2>(p.call, r, lane); /* these warps have few registers */
+        gemmar_copy<T, 1>(p.call, r, lane); /* these warps have few registers */
     }
     /* A CTA may not leave while the other one can still write to its shared memory. */
     gemmar_cluster_sync();
