@@ -32,9 +32,9 @@ enum gemmar_trace_event {
     GEMMAR_TRACE_KIND = 0, /* not a time: 1 + owner */
     GEMMAR_TRACE_BEGIN,    /* consumer: the first k block is waited for */
     GEMMAR_TRACE_PRODUCT,  /* consumer: the product is done */
-    GEMMAR_TRACE_SOURCE,   /* courier: the last source is on its way into staging */
+    GEMMAR_TRACE_SOURCE,   /* producer: the last source is on its way into the stages */
     GEMMAR_TRACE_STAGED,   /* consumer: staging is filled */
-    GEMMAR_TRACE_READ,     /* courier: staging is free again */
+    GEMMAR_TRACE_READ,     /* courier: staging has been read */
     GEMMAR_TRACE_STORED,   /* courier: the stores are complete and stamped */
     GEMMAR_TRACE_EVENTS = 8,
 };
