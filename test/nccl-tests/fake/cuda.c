@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comm_pairs calls of the CUDA driver, on host memory and with everything done at once.
+// What comm_pairs calls of the CUDA driver, on host memory and with everything done at once. Time
+// is what the fake of NCCL says its collectives take, so that a busy machine changes nothing.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+static double now_ms;
+
+void fake_cuda_pass(double ms)
+{
+    now_ms += ms;
+}
 
 int cuInit(unsigned flags)
 {
@@ -73,20 +80,19 @@ int cuStreamQuery(void *stream)
 
 int cuEventCreate(void **out, unsigned flags)
 {
-    *out = calloc(1, sizeof(struct timespec));
+    *out = calloc(1, sizeof(double));
     return !*out || flags;
 }
 
 int cuEventRecord(void *event, void *stream)
 {
     (void)stream;
-    return clock_gettime(CLOCK_MONOTONIC, event);
+    *(double *)event = now_ms;
+    return 0;
 }
 
 int cuEventElapsedTime(float *out_ms, void *begin, void *end)
 {
-    const struct timespec *a = begin, *b = end;
-    *out_ms =
-        (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
+    *out_ms = (float)(*(const double *)end - *(const double *)begin);
     return 0;
 }
