@@ -72,6 +72,13 @@ static int device_of(const struct softhca_cuda_driver *cu, uint64_t *out)
     return error;
 }
 
+// Streams of one priority share a few queues of the device. Behind a kernel of the program's that
+// is queued until another one ends, which in turn waits for a message, ours would wait for ever.
+static int make_stream(struct softhca_gpu *gpu, void **out)
+{
+    return gpu->cu->stream_create(out, SOFTHCA_CUDA_STREAM_NON_BLOCKING, SOFTHCA_CUDA_FIRST);
+}
+
 static int make_resources(struct softhca_gpu *gpu)
 {
     int mode = SOFTHCA_CUDA_CAPTURE_RELAXED;
@@ -83,9 +90,9 @@ static int make_resources(struct softhca_gpu *gpu)
     }
     void *stage = NULL, *ring = NULL;
     error = device_of(gpu->cu, &gpu->device);
-    error = error ? error : gpu->cu->stream_create(&gpu->stream, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
-    error = error ? error : gpu->cu->stream_create(&gpu->pulls, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
-    error = error ? error : gpu->cu->stream_create(&gpu->words, SOFTHCA_CUDA_STREAM_NON_BLOCKING);
+    error = error ? error : make_stream(gpu, &gpu->stream);
+    error = error ? error : make_stream(gpu, &gpu->pulls);
+    error = error ? error : make_stream(gpu, &gpu->words);
     for (uint32_t i = 0; i < SOFTHCA_CUDA_MARKS && !error; i++) {
         error = gpu->cu->event_create(&gpu->events[i], SOFTHCA_CUDA_EVENT_NO_TIMING);
     }

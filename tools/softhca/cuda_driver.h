@@ -20,6 +20,7 @@ enum { // CUpointer_attribute and CUmemorytype
 };
 enum { // CUstream_flags, CUevent_flags, CUmemhostalloc_flags, CUipcMem_flags, CUstreamCaptureMode
     SOFTHCA_CUDA_STREAM_NON_BLOCKING = 1,
+    SOFTHCA_CUDA_FIRST = -100, // priority of a stream: the driver takes the nearest that it has
     SOFTHCA_CUDA_EVENT_NO_TIMING = 2,
     SOFTHCA_CUDA_HOST_PORTABLE = 1,
     SOFTHCA_CUDA_IPC_PEER_ACCESS = 1,
@@ -67,7 +68,7 @@ struct softhca_cuda_copy_attributes {
     CALL(uuid, cuDeviceGetUuid_v2, (uint8_t out[16], int device))                                  \
     CALL(push, cuCtxPushCurrent_v2, (void *context))                                               \
     CALL(pop, cuCtxPopCurrent_v2, (void **out))                                                    \
-    CALL(stream_create, cuStreamCreate, (void **out, unsigned flags))                              \
+    CALL(stream_create, cuStreamCreateWithPriority, (void **out, unsigned flags, int priority))    \
     CALL(stream_wait, cuStreamSynchronize, (void *stream))                                         \
     CALL(copy, cuMemcpyAsync, (uint64_t to, uint64_t from, size_t len, void *stream))              \
     CALL(event_create, cuEventCreate, (void **out, unsigned flags))                                \

@@ -369,10 +369,11 @@ API(cuMemcpy, uint64_t to, uint64_t from, size_t bytes)
     return copy_now(to, from, bytes);
 }
 
-API(cuStreamCreate, void **out, unsigned flags)
+API(cuStreamCreateWithPriority, void **out, unsigned flags, int priority)
 {
     struct stream *s = calloc(1, sizeof *s);
     (void)flags;
+    (void)priority;
     if (!s) {
         return OUT_OF_MEMORY;
     }
