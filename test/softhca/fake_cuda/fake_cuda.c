@@ -369,13 +369,13 @@ API(cuMemcpy, uint64_t to, uint64_t from, size_t bytes)
     return copy_now(to, from, bytes);
 }
 
+// One with the priority of a program's streams could share a queue of the device with them.
 API(cuStreamCreateWithPriority, void **out, unsigned flags, int priority)
 {
-    struct stream *s = calloc(1, sizeof *s);
+    struct stream *s = priority < 0 ? calloc(1, sizeof *s) : NULL;
     (void)flags;
-    (void)priority;
     if (!s) {
-        return OUT_OF_MEMORY;
+        return priority < 0 ? OUT_OF_MEMORY : INVALID;
     }
     (void)pthread_mutex_init(&s->lock, NULL); // cannot fail without attributes
     (void)pthread_cond_init(&s->changed, NULL);
