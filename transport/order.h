@@ -77,13 +77,6 @@ static inline bool gemmar_claim(uint64_t *word, uint64_t expected, uint64_t valu
                                        __ATOMIC_ACQUIRE);
 }
 
-/* Before going to sleep on a condition that a producer flips without a lock: orders the "I sleep"
- * flag before the last look at the ring, and on the producer's side the ring before the flag. */
-static inline void gemmar_order_before_sleep(void)
-{
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
 /*
  * A call begins: what the NIC of this process brings from the next call's peers comes after
  * everything that happened here before. The order is real (docs/design.md, section 4) but goes
