@@ -24,6 +24,8 @@
     NUMBER(pull_kib, "SOFTHCA_PULL_KIB", 1024, 0, 65536,                                           \
            "KiB of CUDA memory that a packet may name for the receiver to copy; 0: all is staged")  \
     NUMBER(pull_overlap, "SOFTHCA_PULL_OVERLAP", 1, 0, 1, "1: ask for a copy engine beside kernels") \
+    NUMBER(ahead_ns, "SOFTHCA_AHEAD_NS", 80000, 1000, 10000000,                                     \
+           "ns that a modelled port may be ahead of its line rate")                                 \
     NUMBER(word_ns, "SOFTHCA_WORD_NS", 1500, 0, 100000,                                             \
            "ns that a GPU needs at least to write a word that it is asked for")                     \
     NUMBER(copy_ns, "SOFTHCA_COPY_NS", 20000, 0, 10000000000,                                       \

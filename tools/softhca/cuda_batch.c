@@ -6,6 +6,8 @@
 
 #include "tools/softhca/cuda_gpu.h"
 
+#define BYTES_IN_NS 200u // that a copy engine moves between two GPUs, at least
+
 int softhca_cuda_stage(struct softhca_gpu *gpu, const void *from, uint64_t len, uint64_t *out_at)
 {
     uint64_t at = gpu->ring_pos % SOFTHCA_CUDA_RING;
@@ -34,26 +36,49 @@ static int is_kin(const struct softhca_gpu *gpu, uint32_t i, struct softhca_cuda
     return kin.from != UINT64_MAX && gpu->kin[i].from == kin.from && gpu->kin[i].to == kin.to;
 }
 
-// 1 when a copy of the open batch could be made longer.
+// Does copy i end, at both ends, where these bytes begin?
+static int is_before(const struct softhca_gpu *gpu, uint32_t i, uint64_t to, uint64_t from)
+{
+    return gpu->to[i] + gpu->len[i] == to && gpu->from[i] + gpu->len[i] == from;
+}
+
+static void drop_copy(struct softhca_gpu *gpu, uint32_t i)
+{
+    uint32_t last = --gpu->count;
+    gpu->to[i] = gpu->to[last];
+    gpu->from[i] = gpu->from[last];
+    gpu->len[i] = gpu->len[last];
+    gpu->kin[i] = gpu->kin[last];
+}
+
+// 1 when copies of the open batch could be made longer: the one before these bytes, the one behind
+// them, or both to one.
 static int merge(struct softhca_gpu *gpu, uint64_t to, uint64_t from, uint64_t len,
                  struct softhca_cuda_kin kin)
 {
-    for (uint32_t i = gpu->count; i-- > 0;) {
+    uint32_t before = UINT32_MAX, behind = UINT32_MAX;
+    for (uint32_t i = 0; i < gpu->count; i++) {
         if (!is_kin(gpu, i, kin)) {
             continue;
         }
-        if (gpu->to[i] + gpu->len[i] == to && gpu->from[i] + gpu->len[i] == from) {
-            gpu->len[i] += len;
-            return 1;
-        }
-        if (to + len == gpu->to[i] && from + len == gpu->from[i]) {
-            gpu->to[i] = to;
-            gpu->from[i] = from;
-            gpu->len[i] += len;
-            return 1;
+        if (is_before(gpu, i, to, from)) {
+            before = i;
+        } else if (to + len == gpu->to[i] && from + len == gpu->from[i]) {
+            behind = i;
         }
     }
-    return 0;
+    if (behind != UINT32_MAX) {
+        gpu->to[behind] = to;
+        gpu->from[behind] = from;
+        gpu->len[behind] += len;
+    }
+    if (before != UINT32_MAX) {
+        gpu->len[before] += behind != UINT32_MAX ? gpu->len[behind] : len;
+    }
+    if (before != UINT32_MAX && behind != UINT32_MAX) {
+        drop_copy(gpu, behind);
+    }
+    return before != UINT32_MAX || behind != UINT32_MAX;
 }
 
 int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t len,
@@ -69,6 +94,7 @@ int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t
         softhca_cuda_start(gpu); // the later bytes stay
     }
     if (merge(gpu, at, from, len, kin)) {
+        gpu->bytes += len;
         gpu->due_ns = due_ns < gpu->due_ns ? due_ns : gpu->due_ns;
         *out_batch = gpu->batch;
         return 0;
@@ -78,6 +104,7 @@ int softhca_cuda_pull(struct softhca_gpu *gpu, void *to, uint64_t from, uint64_t
     }
     *out_batch = gpu->batch;
     gpu->due_ns = due_ns < gpu->due_ns ? due_ns : gpu->due_ns;
+    gpu->bytes += len;
     gpu->to[gpu->count] = at;
     gpu->from[gpu->count] = from;
     gpu->kin[gpu->count] = kin;
@@ -162,6 +189,7 @@ void softhca_cuda_start(struct softhca_gpu *gpu)
     gpu->ring_at[n] = gpu->ring_pos;
     gpu->batch++;
     gpu->count = gpu->staged = 0;
+    gpu->bytes = 0;
     gpu->due_ns = UINT64_MAX;
 }
 
@@ -169,10 +197,11 @@ uint64_t softhca_cuda_start_due(uint64_t now_ns, uint64_t copy_ns)
 {
     uint64_t next = UINT64_MAX;
     for (struct softhca_gpu *g = softhca_cuda_gpus(); g; g = g->next) {
-        if (g->count == SOFTHCA_CUDA_BATCH || g->due_ns <= now_ns + copy_ns) {
+        uint64_t early_ns = copy_ns + g->bytes / BYTES_IN_NS;
+        if (g->count == SOFTHCA_CUDA_BATCH || g->due_ns <= now_ns + early_ns) {
             softhca_cuda_start(g);
-        } else if (g->count && g->due_ns - copy_ns < next) {
-            next = g->due_ns - copy_ns;
+        } else if (g->count && g->due_ns - early_ns < next) {
+            next = g->due_ns - early_ns;
         }
     }
     return next;

@@ -7,8 +7,8 @@
 #include "tools/softhca/cuda.h"
 #include "tools/softhca/cuda_driver.h"
 
-#define SOFTHCA_CUDA_BATCH  16u // copies that one call of the driver starts; it takes 10 us for them
-#define SOFTHCA_CUDA_WORDS  64u          // words that one call writes
+#define SOFTHCA_CUDA_BATCH  32u // copies that one call of the driver starts, 1.5 us for each
+#define SOFTHCA_CUDA_WORDS  64u // words that one call writes
 #define SOFTHCA_CUDA_RING   (4ull << 20) // bytes of staged data under way
 #define SOFTHCA_CUDA_BOUNCE (1ull << 20) // bytes of a copy within the GPU that lie in host memory
 
@@ -29,6 +29,7 @@ struct softhca_gpu {
     size_t len[SOFTHCA_CUDA_BATCH];
     struct softhca_cuda_kin kin[SOFTHCA_CUDA_BATCH];
     uint32_t count, staged;       // copies in the open batch, and those from the ring
+    uint64_t bytes;               // of all copies in the open batch
     uint64_t due_ns;              // the earliest time at which one of them must have ended
     int overlap;                  // ask for a copy engine
     int busy;                     // the streams were not waited for since the last work

@@ -275,10 +275,10 @@ static int pass(struct softhca_hca *h)
         did |= drain(h, &h->peers[h->in_list[i]].in);
     }
     softhca_cuda_flush_all(0); // somebody waits for stamps
+    did |= step_live(h);       // the wire must not idle while the driver is called
     look_ahead(h);
     softhca_wake_at(softhca_cuda_start_due(h->now_ns, h->config.copy_ns));
     softhca_cuda_flush_all(1);
-    did |= step_live(h);
     h->had_live = h->live_count != 0;
     return did;
 }

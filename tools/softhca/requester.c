@@ -5,7 +5,7 @@
 #include "tools/softhca/hca.h"
 #include "tools/softhca/sync.h"
 
-#define TX_BYTES    (256u * 1024u) // of one queue pair in one pass
+#define TX_BYTES    (256u * 1024u) // of one queue pair in one pass, copied by this thread
 #define TX_MESSAGES 128u
 #define STARVED_NS  10000000000ull // how long a peer that gets no processor is waited for
 
@@ -375,7 +375,8 @@ static enum send_result send_message(struct softhca_qp *qp, struct softhca_wqe *
         }
         softhca_packet_end(qp, p);
         qp->tx_off += part;
-        *budget -= part < *budget ? part : *budget;
+        uint32_t moved = pull ? 0 : part; // what the receiver copies takes no time here
+        *budget -= moved < *budget ? moved : *budget;
         if (qp->tx_off < length && (!*budget || !softhca_model_may_send(qp))) {
             return NO_ROOM; // others take their turn
         }

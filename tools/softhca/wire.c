@@ -8,7 +8,6 @@
 #include "tools/softhca/hca.h"
 #include "tools/softhca/sync.h"
 
-#define AHEAD_NS     40000u       // a port may be this far ahead of its line rate
 #define NO_RING_WAIT 100000000ull // after a ring could not be made
 
 // The slot that owns the destination, or -1: nobody there takes packets from us.
@@ -127,8 +126,8 @@ int softhca_model_may_send(const struct softhca_qp *qp)
         return 1;
     }
     uint64_t free_ns = h->port_free_ns[(qp->lid - 1) % SOFTHCA_PORTS_PER_NODE];
-    if (free_ns > softhca_now_ns() + AHEAD_NS) {
-        softhca_wake_at(free_ns - AHEAD_NS);
+    if (free_ns > softhca_now_ns() + h->config.ahead_ns) {
+        softhca_wake_at(free_ns - h->config.ahead_ns);
         return 0;
     }
     return 1;
