@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "transport/advice.h"
 #include "transport/channel.h"
@@ -20,6 +21,7 @@
 
 #define POLL_BATCH  16
 #define CHECK_EVERY 256 /* turns between two looks at clocks and events */
+#define IDLE_NAP_NS 20000
 
 /* Commands of the ring into the batch, behind those that were set aside, until it is full. One
  * whose send queue is full is set aside; the others pass it. */
@@ -262,16 +264,25 @@ static void prefer_near(const struct gemmar_channel *c)
     }
 }
 
+/* Nothing tells a proxy that a GPU pushes, so what it sleeps is what the first command of a call
+ * waits; without the slack of 50 us by which Linux makes sleeps of other threads longer. */
+static void idle_begin(struct gemmar_wait *idle)
+{
+    gemmar_wait_init(idle, 0);
+    idle->nap_ns = IDLE_NAP_NS;
+}
+
 static void *proxy_loop(void *argument)
 {
     struct gemmar_channel *c = argument;
     struct gemmar_wait idle;
 
     prefer_near(c);
-    gemmar_wait_init(&idle, 0);
+    (void)prctl(PR_SET_TIMERSLACK, 1UL); /* only sleeps longer where that is refused */
+    idle_begin(&idle);
     for (uint64_t turn = 1; gemmar_load_acquire(&c->stop) == 0; turn++) {
         if (gemmar_proxy_turn(c)) {
-            gemmar_wait_init(&idle, 0);
+            idle_begin(&idle);
         } else {
             (void)gemmar_wait_step(&idle); /* without a deadline: `stop` ends it */
             gemmar_count(&c->counters.sleeps, gemmar_wait_sleeps(&idle));

@@ -7,12 +7,12 @@
 
 #include "transport/order.h"
 
-#define SPIN_STEPS   64   /* pauses: about a microsecond */
-#define YIELD_STEPS  1024 /* then the CPU is offered to others */
-#define SLEEP_MAX_NS 100000
-#define LONG_STEPS   (YIELD_STEPS + 10000) /* about a second of sleeps */
-#define LONG_NS      1000000
-#define CLOCK_EVERY  16
+#define SPIN_STEPS  64   /* pauses: about a microsecond */
+#define YIELD_STEPS 1024 /* then the CPU is offered to others */
+#define NAP_NS      100000
+#define LONG_STEPS  (YIELD_STEPS + 10000)
+#define LONG_NAPS   10
+#define CLOCK_EVERY 16
 
 uint64_t gemmar_now_ns(void)
 {
@@ -30,6 +30,7 @@ void gemmar_wait_init(struct gemmar_wait *wait, uint64_t timeout_ns)
                         : timeout_ns < UINT64_MAX - now ? now + timeout_ns
                                                         : UINT64_MAX;
     wait->steps = 0;
+    wait->nap_ns = 0;
 }
 
 bool gemmar_wait_sleeps(const struct gemmar_wait *wait)
@@ -48,8 +49,9 @@ bool gemmar_wait_step(struct gemmar_wait *wait)
     if (step < YIELD_STEPS) {
         (void)sched_yield(); /* cannot fail on Linux */
     } else {
-        uint64_t ns = (step - YIELD_STEPS + 1) * 1000,
-                 most = step < LONG_STEPS ? SLEEP_MAX_NS : LONG_NS;
+        uint64_t ns = (step - YIELD_STEPS + 1) * 1000;
+        uint64_t most =
+            (wait->nap_ns != 0 ? wait->nap_ns : NAP_NS) * (step < LONG_STEPS ? 1 : LONG_NAPS);
         struct timespec nap = {.tv_nsec = (long)(ns < most ? ns : most)};
 
         (void)nanosleep(&nap, NULL); /* a signal only makes the nap shorter */
