@@ -159,17 +159,30 @@ GEMMAR_EXEC bool gemmar_exec_wait_host(const struct gemmar_call *call, const uin
     return gemmar_exec_wait_paced(call, word, target, whom, GEMMAR_WAIT_HOST_NS, 0);
 }
 
-/* The ring's tail: a look serves until the ring seems full again. */
+/* The ring's tail, which lies in host memory: one thread of the grid reads it for all. That is who
+ * waits for the first position that did not fit by the last look; the others wait for that look. */
 GEMMAR_EXEC bool gemmar_exec_wait_tail(const struct gemmar_call *call, uint64_t target,
                                        const struct gemmar_wait_for *whom)
 {
-    if (gemmar_ld_acquire_sys(call->net.tail_seen) >= target) {
-        return true;
+    uint64_t *seen_word = call->net.tail_seen;
+
+    for (;;) {
+        uint64_t seen = gemmar_ld_acquire_sys(seen_word);
+
+        if (seen >= target) {
+            return true;
+        }
+        if (target == seen + 1) {
+            break;
+        }
+        if (!gemmar_exec_wait(call, seen_word, seen + 1, whom)) {
+            return false;
+        }
     }
     if (!gemmar_exec_wait_host(call, call->net.ring.tail, target, whom)) {
         return false;
     }
-    gemmar_exec_stamp(call->net.tail_seen, gemmar_ld_acquire_sys(call->net.ring.tail));
+    gemmar_exec_stamp(seen_word, gemmar_ld_acquire_sys(call->net.ring.tail));
     return true;
 }
 
