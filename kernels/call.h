@@ -118,7 +118,7 @@ struct gemmar_local_view {
 };
 
 /* What the network reads and writes; both halves of a pair by epoch parity. Chunks lie in staging,
- * result and recv as in partial. Tensor-core kernel: chunk `i` of a window at i * tile bytes. */
+ * result and recv as in partial. Tensor-core kernel: kernels/message.h. */
 struct gemmar_net_view {
     void *staging[2]; /* node sums in the wire type. Writer: intra reduce. Reader: NIC, inter reduce
                        */
@@ -149,12 +149,13 @@ struct gemmar_rank_words {
     uint64_t *epoch; /* of the running or next call. Writer: last CTA of a call */
     uint64_t *busy;  /* 1 while a call runs; a second entry breaks the communicator */
     /* tiles_done[chunk]: tiles of the chunk stored in this call, wraps to 0 at the last one.
-     * Writer, reader: compute CTAs (acq_rel, .gpu). Tensor-core kernel: parts of an own chunk that
-     * lie in staging, or in result; couriers. */
+     * Writer, reader: compute CTAs (acq_rel, .gpu). Tensor-core kernel: parts of a message
+     * (kernels/message.h) that lie in staging, or in result, at my first chunk + the message's
+     * first; couriers. */
     uint64_t *tiles_done;
     /* staged[slot]: epoch in which my staging of own chunk `slot` was complete. Writer: intra
-     * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). Tensor-core kernel: couriers,
-     * both. */
+     * reduce (release, .gpu). Reader: inter reduce (acquire, .gpu). Tensor-core kernel: of the
+     * message whose first chunk it is, writer couriers, reader producers. */
     uint64_t *staged;
     uint64_t *ctas_done; /* CTAs that left the call, wraps to 0 at the last one */
     /* Tensor-core kernel: couriers that asked for the link to the other GPUs, and that have left it

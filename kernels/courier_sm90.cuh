@@ -155,8 +155,9 @@ gemmar_courier_target(const gemmar_call &call, const gemmar_role &r, const gemma
            gemmar_part_offset<T>(gemmar_push_tile(call, item.slot, item.owner, local), part);
 }
 
-/* The boxes of a tile to where they belong, as the consumer fills them; each may be written again
- * when it has been read. One lane. False: the call is being left. */
+/* The boxes of a tile to where they belong, as the consumer fills them, but for a half that lies
+ * outside of C; each may be written again when it has been read. One lane. False: the call is being
+ * left. */
 template <class T>
 static __device__ __forceinline__ bool
 gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
@@ -166,6 +167,7 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
     bool far = p.call.place.locals > 1 && (publishes || (item.kind == GEMMAR_ITEM_PART && !r.pull));
     char *to =
         publishes ? NULL : gemmar_courier_target<T>(p.call, r, item, gemmar_part_of<T>(r, half));
+    bool inside = gemmar_item_inside(p.call, item, half);
     uint32_t before = 0;
 
     for (int32_t b = 0; b < T::BN / 64; b++) {
@@ -174,12 +176,12 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
         gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half][at->at]), at->phase);
         if (b == 0) {
             ok = ok && s.left == 0;
-            far = far && ok;
+            far = far && ok && inside;
             if (far) {
                 gemmar_turn_take(p.call);
             }
         }
-        if (ok) {
+        if (ok && inside) {
             if (publishes) {
                 gemmar_courier_publish(p, item, half, box, b);
             } else {
@@ -202,28 +204,29 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
     return ok;
 }
 
-/* A part of an own chunk lies where the NIC reads it. The courier of its last part sends the chunk
+/* A part of an own chunk lies where the NIC reads it. The courier of a message's last part sends it
  * on its way. */
 static __device__ __forceinline__ bool
 gemmar_courier_hand_on(const gemmar_call &call, const gemmar_role &r, const gemmar_item &item)
 {
-    uint64_t tile = gemmar_parts_tile_bytes(&call.map);
-    gemmar_fifo_request request = {item.window * tile,
-                                   (uint32_t)gemmar_parts_bytes(&call.map, item.chunk), item.window,
-                                   0, (uint32_t)r.epoch};
+    uint64_t stride = gemmar_message_stride(&call.map);
+    uint32_t first = gemmar_visit_first(&call.map, call.place.local);
+    gemmar_fifo_request request = {item.message.first * stride, item.message.bytes,
+                                   item.message.first, 0, (uint32_t)r.epoch};
 
-    if (!gemmar_exec_last(&call.words.tiles_done[item.chunk], GEMMAR_CHUNK_PARTS)) {
+    if (!gemmar_exec_last(&call.words.tiles_done[first + item.sent],
+                          item.message.chunks * GEMMAR_CHUNK_PARTS)) {
         return true;
     }
     if (item.kind == GEMMAR_ITEM_REDUCE) {
         return gemmar_fifo_push_all(&call, GEMMAR_ROUTE_GATHER, &request);
     }
     if (call.algo == GEMMAR_ALGO_DIRECT) {
-        gemmar_exec_stamp(&call.words.staged[item.slot], r.epoch);
+        gemmar_exec_stamp(&call.words.staged[item.sent], r.epoch);
         return gemmar_fifo_push_all(&call, GEMMAR_ROUTE_DIRECT, &request);
     }
     if (item.node == call.place.node) {
-        gemmar_exec_stamp(&call.words.staged[item.slot], r.epoch);
+        gemmar_exec_stamp(&call.words.staged[item.sent], r.epoch);
         return true;
     }
     request.route = GEMMAR_ROUTE_SCATTER * call.place.nodes + item.node;

@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/fused_sm90.h"
 #include "kernels/mainloop_sm90.cuh"
-#include "kernels/visit.h"
+#include "kernels/message.h"
 
 #define GEMMAR_ITEMS 16 /* of the list that the lister is ahead at most */
 
@@ -28,6 +28,8 @@ struct gemmar_item {
     /* Own chunks, two nodes and more: place in its window of the network, and in two-shot the node
      * that reduces it (direct: 0). */
     uint32_t window, node;
+    gemmar_message message; /* that it is in */
+    uint32_t sent; /* of that message: index of `staged`, and in my range of `tiles_done` */
 };
 
 template <class T> struct gemmar_fused_shared {
@@ -99,6 +101,13 @@ static __device__ __forceinline__ bool gemmar_item_travels(const gemmar_call &ca
                                                            const gemmar_item &item)
 {
     return item.kind == GEMMAR_ITEM_REDUCE && call.algo == GEMMAR_ALGO_TWO_SHOT;
+}
+
+/* Does a CTA's half of it lie in C, at least in part? What does not is neither sent nor brought. */
+static __device__ __forceinline__ bool gemmar_item_inside(const gemmar_call &call,
+                                                          const gemmar_item &item, uint32_t half)
+{
+    return item.row + (int64_t)half * GEMMAR_PART_ROWS < call.map.m && item.col < call.map.n;
 }
 
 /* Tiles that it adds. */
@@ -175,11 +184,19 @@ static __device__ __forceinline__ gemmar_item gemmar_item_at(const gemmar_call &
     item.owner = v.owner;
     item.slot = v.slot;
     item.chunk = v.chunk;
-    item.window = v.slot;
+    item.window = v.walk;
     item.node = 0;
-    if (two_shot && v.owner == local) {
+    if (v.owner != local || call.place.nodes == 1) {
+        return item;
+    }
+    if (two_shot) {
         item.node = gemmar_map_node(&call.map, v.chunk);
         item.window = v.chunk - (uint32_t)gemmar_map_sub_first(&call.map, local, item.node);
+        item.message = {item.window, 1, (uint32_t)gemmar_parts_bytes(&call.map, v.chunk)};
+        item.sent = v.slot;
+    } else {
+        item.message = gemmar_message_of(&call.map, local, order, v.walk);
+        item.sent = item.message.first;
     }
     return item;
 }

@@ -14,8 +14,9 @@
 #define TWO_SHOT_BYTES (256 << 10) /* of a slice: below, one hop beats fewer bytes */
 #define NET_HOP_US     10.0        /* the second hop of two shots: push, NICs, stamp, reduction */
 #define CPU_CTAS       3
-#define BAND           8         /* rows of chunks walked together on a GPU */
-#define LEAD           2         /* rounds: parts are there when their owner wants them */
+#define BAND           8           /* rows of chunks walked together on a GPU */
+#define LEAD           2           /* rounds: parts are there when their owner wants them */
+#define MESSAGE_BYTES  (128 << 10) /* of a message between nodes: hides what it costs, see below */
 #define LINK_BYTES     (1 << 20) /* on their way to other GPUs at once: less does not fill the link */
 #define LEAST_PUSH     2         /* CTAs: a cluster */
 #define LEAST_PULL     4         /* one to compute, one to reduce */
@@ -108,7 +109,8 @@ static const struct tile {
 };
 
 #define LINK_BYTES_PER_US 390e3 /* of the copy engines, per direction */
-#define NET_COMMAND_US    0.7   /* of proxy and NIC for a chunk and its stamp, however short */
+#define LEAST_GAIN        0.98  /* between nodes: what a smaller tile's time must be less than */
+#define NET_COMMAND_US    0.7   /* of proxy and NIC for a message and its stamp, however short */
 
 void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
 {
@@ -122,11 +124,21 @@ void gemmar_plan_tile_rates(uint32_t shape, double *out_flop_per_us, double *out
     *out_link_share = tiles[shape].link_share;
 }
 
+/* Chunks that leave in one message, of so many rows of C in all. */
+static uint32_t together(uint32_t tile_m, uint32_t tile_n, int64_t m)
+{
+    uint32_t rows = (uint32_t)gemmar_min64(gemmar_align_up(m, GEMMAR_PART_ROWS), tile_m);
+    uint32_t chunks = rows > 0 ? MESSAGE_BYTES / (2 * rows * tile_n) : 0;
+
+    return chunks > 0 ? chunks : 1;
+}
+
 /* Microseconds that the NIC is busy with a call; 0: one node, or a NIC of unknown rate. */
 static double net_time(const struct tile *t, int64_t m, int64_t n,
                        const struct gemmar_plan_facts *facts)
 {
-    double factor = net_factor(choose_algo(m, n, 2, facts), facts->nodes) / facts->locals;
+    uint32_t algo = choose_algo(m, n, 2, facts);
+    double factor = net_factor(algo, facts->nodes) / facts->locals;
     double chunks = (double)gemmar_div_up(m, t->m) * (double)gemmar_div_up(n, t->n);
     uint32_t columns = t->n * t->m / (GEMMAR_CHUNK_PARTS * GEMMAR_PART_ROWS); /* of a part */
     double commands, bytes;
@@ -134,7 +146,8 @@ static double net_time(const struct tile *t, int64_t m, int64_t n,
     if (facts->nodes <= 1 || facts->net_mbps == 0) {
         return 0;
     }
-    commands = chunks * factor * NET_COMMAND_US;
+    commands = chunks / (algo == GEMMAR_ALGO_DIRECT ? together(t->m, t->n, m) : 1) * factor *
+               NET_COMMAND_US;
     bytes = 2.0 * (double)gemmar_align_up(m, GEMMAR_PART_ROWS) *
             (double)gemmar_align_up(n, columns) * factor / net_bytes_per_us(facts);
     return commands > bytes ? commands : bytes;
@@ -171,12 +184,13 @@ static struct gemmar_tuned model(int64_t m, int64_t n, int64_t k,
 {
     struct gemmar_tuned how = {GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, LEAD, LINK_BYTES, BAND};
     uint32_t clusters = facts->sms > 2 ? facts->sms / 2 : 1;
-    double least = 0;
+    /* Smaller tiles only begin sooner when a NIC is busy to the end. */
+    double gain = facts->nodes > 1 ? LEAST_GAIN : 1, least = 0;
 
     for (uint32_t shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
         double us = cost(&tiles[shape], m, n, k, facts, clusters);
 
-        if (shape == 0 || us < least) {
+        if (shape == 0 || us < least * gain) {
             how.shape = shape;
             least = us;
         }
@@ -243,6 +257,7 @@ static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
         .block = resident / 2,
         .lead = how.lead,
         .band = how.band,
+        .together = together(tiles[how.shape].m, tiles[how.shape].n, m),
     };
     plan->map = gemmar_map_init(m, n, 2, tiles[how.shape].m, tiles[how.shape].n, 1, facts->nodes,
                                 facts->locals);

@@ -7,8 +7,8 @@
 #include "kernels/courier_sm90.cuh"
 #include "kernels/source_sm90.cuh"
 
-/* Source i of an item for both consumers. When the call is being left they go on with whatever lies
- * in the stages. */
+/* Source i of an item for both consumers. When the call is being left, or where a half lies outside
+ * of C, they go on with whatever lies in the stages. */
 template <class T>
 static __device__ __forceinline__ bool
 gemmar_producer_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
@@ -16,14 +16,17 @@ gemmar_producer_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const 
 {
     using blocks = gemmar_part_blocks<T>;
     const char *base[2];
+    uint32_t bytes = 0;
 
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
+        bool inside = gemmar_item_inside(call, item, half);
         gemmar_source source = gemmar_source_of<T>(call, r, item, gemmar_part_of<T>(r, half), i);
 
         ok = ok && gemmar_courier_wait(call, source.word, r.epoch, source.stage, source.node,
                                        source.local, source.slot);
-        base[half] = source.base;
+        base[half] = inside ? source.base : NULL;
+        bytes += inside ? blocks::BYTES : 0;
     }
     if (!ok) {
         s.left = 1;
@@ -34,12 +37,16 @@ gemmar_producer_bring(const gemmar_call &call, gemmar_fused_shared<T> &s, const 
         uint32_t full = gemmar_shared_address(&s.barriers.full[at->at]);
 
         gemmar_mbarrier_wait(gemmar_shared_address(&s.barriers.empty[at->at]), at->phase);
-        if (ok) {
-            gemmar_mbarrier_expect(full, 2 * blocks::BYTES);
-            gemmar_bulk_load(gemmar_shared_address(s.stages.a[at->at]),
-                             base[0] + block * blocks::BYTES, blocks::BYTES, full);
-            gemmar_bulk_load(gemmar_shared_address(s.stages.b[at->at]),
-                             base[1] + block * blocks::BYTES, blocks::BYTES, full);
+        if (ok && bytes != 0) {
+            gemmar_mbarrier_expect(full, bytes);
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                if (base[half] != NULL) {
+                    gemmar_bulk_load(
+                        gemmar_shared_address(half == 0 ? s.stages.a[at->at] : s.stages.b[at->at]),
+                        base[half] + block * blocks::BYTES, blocks::BYTES, full);
+                }
+            }
         } else {
             gemmar_mbarrier_arrive(full);
         }

@@ -20,6 +20,16 @@ static __device__ __forceinline__ uint64_t gemmar_part_offset(uint64_t tile, uin
     return (tile * GEMMAR_CHUNK_PARTS + part) * (GEMMAR_PART_ROWS * T::BN * 2);
 }
 
+/* The same in a window of the network. */
+template <class T>
+static __device__ __forceinline__ uint64_t gemmar_window_offset(const gemmar_call &call,
+                                                                const gemmar_item &item,
+                                                                uint32_t part)
+{
+    return (uint64_t)item.window * gemmar_message_stride(&call.map) +
+           part * (GEMMAR_PART_ROWS * T::BN * 2);
+}
+
 /* Tile index in the owner's slots of the product of `from`. */
 static __device__ __forceinline__ uint64_t gemmar_push_tile(const gemmar_call &call, uint32_t slot,
                                                             uint32_t owner, uint32_t from)
@@ -42,7 +52,7 @@ static __device__ __forceinline__ char *gemmar_staging_at(const gemmar_call &cal
                                                           const gemmar_item &item, uint32_t part)
 {
     return (char *)call.net.staging[r.epoch & 1] + item.node * call.net.staging_stride +
-           gemmar_part_offset<T>(item.window, part);
+           gemmar_window_offset<T>(call, item, part);
 }
 
 /* Two-shot: the result of an own chunk, for the NIC. */
@@ -51,7 +61,7 @@ static __device__ __forceinline__ char *gemmar_result_at(const gemmar_call &call
                                                          const gemmar_role &r,
                                                          const gemmar_item &item, uint32_t part)
 {
-    return (char *)call.net.result[r.epoch & 1] + gemmar_part_offset<T>(item.window, part);
+    return (char *)call.net.result[r.epoch & 1] + gemmar_window_offset<T>(call, item, part);
 }
 
 /* A part that an item adds. */
@@ -60,7 +70,7 @@ struct gemmar_source {
     const uint64_t *word; /* says that it is there */
     uint32_t stage;       /* of the wait: enum gemmar_stage */
     uint32_t node, local; /* who is waited for */
-    uint32_t slot;        /* of what, for the sentence: in the window of a command, or mine */
+    uint32_t slot;        /* of what, for the sentence: of a command, or mine */
 };
 
 /* From another node. */
@@ -73,9 +83,13 @@ static __device__ __forceinline__ gemmar_source gemmar_source_arrived(const gemm
 {
     uint32_t route = kind * call.place.nodes + node;
 
-    return {
-        (const char *)call.net.recv[r.epoch & 1][route] + gemmar_part_offset<T>(item.window, part),
-        &call.net.arrival[r.epoch & 1][route][item.window], GEMMAR_STAGE_ARRIVAL, node, UINT32_MAX};
+    return {(const char *)call.net.recv[r.epoch & 1][route] +
+                gemmar_window_offset<T>(call, item, part),
+            &call.net.arrival[r.epoch & 1][route][item.message.first],
+            GEMMAR_STAGE_ARRIVAL,
+            node,
+            UINT32_MAX,
+            item.message.first};
 }
 
 /* Source `i` of an item, in the order in which all ranks add them. */
@@ -92,11 +106,11 @@ static __device__ __forceinline__ gemmar_source gemmar_source_of(const gemmar_ca
     }
     if (item.kind == GEMMAR_ITEM_REDUCE && i == node) {
         return {gemmar_staging_at<T>(call, r, item, part),
-                &call.words.staged[item.slot],
+                &call.words.staged[item.sent],
                 GEMMAR_STAGE_INTER_REDUCE,
                 node,
                 local,
-                item.slot};
+                item.sent};
     }
     if (item.kind == GEMMAR_ITEM_REDUCE) {
         return gemmar_source_arrived<T>(

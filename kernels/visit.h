@@ -19,6 +19,7 @@
 struct gemmar_visit {
     uint32_t chunk;
     uint32_t slot; /* chunk - first chunk of its owner */
+    uint32_t walk; /* its place in its owner's walk, the same on all nodes */
     uint32_t owner;
 };
 
@@ -55,6 +56,8 @@ struct gemmar_visit_order {
     uint32_t block; /* chunks of each owner in a round */
     uint32_t lead;  /* rounds of F before O(0), at least 1 */
     uint32_t band;  /* rows of chunks walked together */
+    /* Several nodes, one shot: so many neighbours of a walk leave in one message, at least 1. */
+    uint32_t together;
     /* Two-shot: an owner's walk begins about where the part of this node begins, so that the nodes
      * do not all send to the same one. Else 0. */
     uint32_t first_node;
@@ -72,6 +75,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_of(const struct gemmar_tile_map *map,
         i -= i >= end - first ? end - first : 0;
     }
     v.owner = owner;
+    v.walk = i;
     v.slot = gemmar_visit_slot(map, first, end, order->band, i);
     v.chunk = first + v.slot;
     return v;
@@ -160,6 +164,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_reduce(const struct gemmar_tile_map *
     v.owner = local;
     v.chunk = (uint32_t)gemmar_map_sub_first(map, local, node) + i;
     v.slot = v.chunk - gemmar_visit_first(map, local);
+    v.walk = 0; /* for one shot */
     return v;
 }
 
@@ -247,6 +252,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_gather(const struct gemmar_tile_map *
     v.owner = local;
     v.slot = (uint32_t)gemmar_map_sub_first(map, local, from) - first + slot;
     v.chunk = first + v.slot;
+    v.walk = 0;
     return v;
 }
 

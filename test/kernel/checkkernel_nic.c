@@ -145,13 +145,42 @@ static void window(uint32_t rank, uint32_t kind, uint32_t node, int64_t *first, 
     *end = gemmar_map_sub_first(&plan.map, local, part + 1);
 }
 
+/* Bytes of the message of `rank` that begins with place `slot` of [0, slots): one chunk, or in one
+ * shot neighbours of the walk until `together` of them or one that is short of parts. 0: none
+ * begins there. *end is where it ends. */
+static uint64_t message_bytes(uint32_t rank, uint32_t kind, int64_t first, int64_t slots,
+                              int64_t slot, int64_t *end)
+{
+    const struct gemmar_visit_order *order = &plan.tensor.order;
+    uint64_t stride = chunk_bytes(0), bytes;
+    int64_t begin = slot / order->together * order->together, last = begin + order->together;
+
+    *end = slot + 1;
+    if (kind != GEMMAR_ROUTE_DIRECT) {
+        return chunk_bytes(first + slot);
+    }
+    last = last < slots ? last : slots;
+    for (int64_t at = begin; at < last; at++) {
+        bytes = chunk_bytes(
+            gemmar_visit_of(&plan.map, rank % plan.map.locals, order, (uint32_t)at).chunk);
+        *end = at + 1;
+        if (at + 1 == last || bytes != stride) {
+            if (at >= slot) {
+                return begin == slot ? (uint64_t)(at - begin) * stride + bytes : 0;
+            }
+            begin = at + 1;
+        }
+    }
+    return 0;
+}
+
 static const char *judge(uint32_t rank, const struct work *w)
 {
     const struct gemmar_tile_map *map = &plan.map;
     const struct gemmar_fifo_request *r = &w->request;
     uint32_t kind = r->route / map->nodes, node = r->route % map->nodes;
     bool direct = plan.algo == GEMMAR_ALGO_DIRECT;
-    int64_t first, end;
+    int64_t first, end, next;
 
     if (kind >= GEMMAR_ROUTE_KINDS || direct != (kind == GEMMAR_ROUTE_DIRECT)) {
         return "a route of another kind";
@@ -163,11 +192,11 @@ static const char *judge(uint32_t rank, const struct work *w)
     if (r->slot >= end - first) {
         return "a slot behind the window";
     }
-    if (r->offset != (uint64_t)r->slot * map->tile_m * map->tile_n * map->element_bytes) {
+    if (r->offset != r->slot * chunk_bytes(0)) {
         return "another offset than the slot's";
     }
-    if (r->length != chunk_bytes(first + r->slot)) {
-        return "another length than the chunk's";
+    if (r->length != message_bytes(rank, kind, first, end - first, r->slot, &next)) {
+        return "another length than the message's";
     }
     return w->epoch - first_epoch >= calls ? "the epoch of no call under way" : NULL;
 }
@@ -425,9 +454,9 @@ static struct count expected(uint32_t rank)
                 continue;
             }
             window(rank, kind, node, &first, &end);
-            for (int64_t i = first; i < end; i++) {
+            for (int64_t i = 0, next; i < end - first; i = next) {
                 c.commands++;
-                c.bytes += chunk_bytes(i);
+                c.bytes += message_bytes(rank, kind, first, end - first, i, &next);
             }
         }
     }

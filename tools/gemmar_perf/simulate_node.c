@@ -220,12 +220,13 @@ static int init_rank(struct gemmar_sim_node *s, uint32_t g)
     count = r->count > 0 ? r->count : 1;
     r->clusters = calloc(s->clusters, sizeof(*r->clusters));
     r->place = calloc(count, sizeof(*r->place));
+    r->sums = calloc(count, sizeof(*r->sums));
     r->reducer = calloc(count, sizeof(*r->reducer));
     r->parts = calloc(count, sizeof(*r->parts));
     r->inter = calloc(count, sizeof(*r->inter));
     r->part_at = calloc(count * s->plan.map.locals, sizeof(*r->part_at));
-    if (r->clusters == NULL || r->place == NULL || r->reducer == NULL || r->parts == NULL ||
-        r->inter == NULL || r->part_at == NULL) {
+    if (r->clusters == NULL || r->place == NULL || r->sums == NULL || r->reducer == NULL ||
+        r->parts == NULL || r->inter == NULL || r->part_at == NULL) {
         return -ENOMEM;
     }
     init_waits(s, g);
@@ -237,6 +238,7 @@ static void release(struct gemmar_sim_node *s)
     for (uint32_t g = 0; s->ranks != NULL && g < s->plan.map.locals; g++) {
         free(s->ranks[g].clusters);
         free(s->ranks[g].place);
+        free(s->ranks[g].sums);
         free(s->ranks[g].reducer);
         free(s->ranks[g].parts);
         free(s->ranks[g].inter);

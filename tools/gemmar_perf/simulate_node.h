@@ -52,6 +52,7 @@ struct gemmar_sim_rank {
     uint64_t wire_bytes;
     struct gemmar_sim_cluster *clusters;
     uint32_t *place;               /* [count]: of each own slot in the own walk */
+    uint32_t *sums;                /* [count]: done of the message that begins at this place */
     uint32_t *reducer;             /* [count]: two-shot: the node that reduces an own chunk */
     struct gemmar_sim_wait *parts; /* [count]: parts of the local ranks */
     double *part_at;               /* [count * locals]: when each was there */

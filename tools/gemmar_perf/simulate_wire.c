@@ -2,6 +2,7 @@
 // The NICs of a simulated node: each direction of a rank's NICs is a queue at the wire's rate.
 //
 // The nodes run alike, so when this one posts, all do, and what they post says what comes in here.
+#include "kernels/message.h"
 #include "tools/gemmar_perf/simulate_node.h"
 
 static double max(double a, double b)
@@ -31,17 +32,24 @@ static double arrival(struct gemmar_sim_node *s, struct gemmar_sim_rank *r, doub
     return r->nic_in;
 }
 
-/* Direct: to all peers, the next node first. No two nodes send to one at once. */
-static void send_direct(struct gemmar_sim_node *s, uint32_t g, uint32_t slot, double now)
+/* Direct: with the last of its node sums a message goes to all peers, the next node first. No two
+ * nodes send to one at once. */
+static void send_direct(struct gemmar_sim_node *s, uint32_t g, uint32_t place, double now)
 {
     struct gemmar_sim_rank *r = &s->ranks[g];
-    double bytes = chunk_bytes(s, g, slot), takes = message(s, bytes);
+    struct gemmar_message m = gemmar_message_of(&s->plan.map, g, &s->plan.tensor.order, place);
+    double takes = message(s, m.bytes), left = max(now, r->nic_out), at;
     uint32_t peers = s->plan.map.nodes - 1;
-    double left = max(now, r->nic_out);
 
+    if (++r->sums[m.first] < m.chunks) {
+        return;
+    }
     r->nic_out = left + peers * takes;
-    r->wire_bytes += (uint64_t)bytes * peers;
-    gemmar_sim_arrive(s, g, slot, arrival(s, r, left, peers * takes));
+    r->wire_bytes += (uint64_t)m.bytes * peers;
+    at = arrival(s, r, left, peers * takes);
+    for (uint32_t i = m.first; i < m.first + m.chunks; i++) {
+        gemmar_sim_arrive(s, g, gemmar_sim_own_slot(s, s->node, g, i), at);
+    }
 }
 
 /* Two-shot: every node sends the node sum at this place of its walk to the node that reduces it. */
@@ -53,7 +61,7 @@ void gemmar_sim_send_sum(struct gemmar_sim_node *s, uint32_t g, uint32_t place, 
     double left = max(now, r->nic_out);
 
     if (!s->two_shot) {
-        send_direct(s, g, mine, now);
+        send_direct(s, g, place, now);
         return;
     }
     if (r->reducer[mine] != s->node) {

@@ -352,13 +352,18 @@ START_TEST(the_model_knows_the_network)
     ck_assert_uint_eq(plan_gpu(8192, 8192, 4096, &facts).tensor.shape, GEMMAR_TILE_256X256);
     facts.net_mbps = 400000;
     plan = plan_gpu(8192, 8192, 4096, &facts);
-    ck_assert_uint_eq(plan.tensor.shape, GEMMAR_TILE_256X128);
+    ck_assert_uint_eq(plan.tensor.shape, GEMMAR_TILE_256X256); /* a wave sooner is 1% here */
+    ck_assert_uint_eq(plan.tensor.order.together, 1);
     ck_assert_uint_eq(plan.algo, GEMMAR_ALGO_DIRECT);
     ck_assert_uint_eq(plan_gpu(8192, 8192, 32768, &facts).tensor.shape, GEMMAR_TILE_256X256);
-    /* one short wave, and 64 commands take little more than their bytes */
-    ck_assert_uint_eq(plan_gpu(128, 8192, 4096, &facts).tensor.shape, GEMMAR_TILE_128X128);
-    facts.net_mbps = 4000; /* no command is too short for this one */
-    ck_assert_uint_eq(plan_gpu(2048, 2048, 2048, &facts).tensor.shape, GEMMAR_TILE_128X128);
+    /* one short wave, in messages of four tiles */
+    plan = plan_gpu(128, 8192, 4096, &facts);
+    ck_assert_uint_eq(plan.tensor.shape, GEMMAR_TILE_128X128);
+    ck_assert_uint_eq(plan.tensor.order.together, 4);
+    ck_assert_uint_eq(plan_gpu(64, 8192, 4096, &facts).tensor.order.together, 8);
+    ck_assert_uint_eq(plan_gpu(2048, 2048, 2048, &facts).tensor.shape, GEMMAR_TILE_256X128);
+    facts.net_mbps = 4000; /* what a tile's product takes does not matter */
+    ck_assert_uint_eq(plan_gpu(2048, 2048, 2048, &facts).tensor.shape, GEMMAR_TILE_256X256);
 }
 END_TEST
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/visit.h"
+#include "kernels/message.h"
 
 #define MAX_NODES    5
 #define MAX_LOCALS   8
@@ -30,8 +30,11 @@ static struct gemmar_tile_map random_map(void)
 
 static struct gemmar_visit_order random_order(const struct gemmar_tile_map *map)
 {
-    return (struct gemmar_visit_order){pick(1, MAX_CLUSTERS), pick(1, 4), pick(1, 9),
-                                       pick(0, map->nodes - 1)};
+    return (struct gemmar_visit_order){.block = pick(1, MAX_CLUSTERS),
+                                       .lead = pick(1, 4),
+                                       .band = pick(1, 9),
+                                       .together = pick(1, 8),
+                                       .first_node = pick(0, map->nodes - 1)};
 }
 
 START_TEST(firsts_in_32_bits_are_those_of_the_map)
@@ -190,6 +193,39 @@ START_TEST(own_chunks_are_reduced_or_gathered_once)
     }
 }
 END_TEST
+/* Neighbours of a walk, never more than `together`, and no byte that does not belong to C. */
+START_TEST(messages_have_every_chunk_once)
+{
+    for (int round = 0; round < 300; round++) {
+        struct gemmar_tile_map map = random_map();
+        struct gemmar_visit_order order = random_order(&map);
+        uint32_t local = pick(0, map.locals - 1), next = 0;
+        uint32_t own = gemmar_visit_first(&map, local + 1) - gemmar_visit_first(&map, local);
+        uint64_t stride = gemmar_message_stride(&map), bytes = 0, chunks = 0;
+
+        order.first_node = 0;
+        ck_assert_uint_eq(stride, gemmar_parts_bytes(&map, 0));
+        for (uint32_t walk = 0; walk < own; walk++) {
+            struct gemmar_message m = gemmar_message_of(&map, local, &order, walk);
+            struct gemmar_visit v = gemmar_visit_of(&map, local, &order, walk);
+
+            ck_assert_uint_eq(v.walk, walk);
+            ck_assert_uint_ge(walk, m.first);
+            ck_assert_uint_lt(walk, m.first + m.chunks);
+            ck_assert_uint_le(m.chunks, order.together);
+            ck_assert_uint_le(m.bytes, m.chunks * stride);
+            chunks += gemmar_parts_bytes(&map, v.chunk);
+            if (walk == next) {
+                ck_assert_uint_eq(m.first, walk);
+                bytes += m.bytes;
+                next = m.first + m.chunks;
+            }
+        }
+        ck_assert_uint_eq(next, own);
+        ck_assert_uint_eq(bytes, chunks);
+    }
+}
+END_TEST
 
 int main(void)
 {
@@ -203,6 +239,7 @@ int main(void)
     tcase_add_test(tests, lists_are_sorted_by_round_and_foreign_before_own);
     tcase_add_test(tests, push_ends_whatever_the_number_of_clusters);
     tcase_add_test(tests, own_chunks_are_reduced_or_gathered_once);
+    tcase_add_test(tests, messages_have_every_chunk_once);
     suite_add_tcase(suite, tests);
     srunner_set_tap(runner, "-");
     srunner_run_all(runner, CK_SILENT);
