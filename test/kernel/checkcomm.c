@@ -62,12 +62,9 @@ static const struct {
     const char *name;
     void (*run)(struct rank *);
 } last_tests[] = {
-    {"peer_dies", peer_dies},
-    {"gone_in_reserve", test_gone_in_reserve},
-    {"killed", test_killed},
-    {"port_down", test_port_down},
-    {"access_error", test_access_error},
-    {"flap", test_flap},
+    {"peer_dies", peer_dies},      {"gone_in_reserve", test_gone_in_reserve},
+    {"killed", test_killed},       {"port_down", test_port_down},
+    {"wrong_key", test_wrong_key}, {"flap", test_flap},
 };
 
 /* Is it in the list of names after --only? */
@@ -251,7 +248,7 @@ int main(int argc, char **argv)
                             "[--only=TEST,...]\n"
                             "       checkcomm --processes --only=peer_dies\n"
                             "       checkcomm --nodes=2 --only=LAST"
-                            " (peer_dies, gone_in_reserve, killed, port_down, access_error, "
+                            " (peer_dies, gone_in_reserve, killed, port_down, wrong_key, "
                             "flap)\n");
             return 2;
         }

@@ -100,7 +100,7 @@ void test_gone_in_reserve(struct rank *r);
 /* checkcomm_faults.c */
 void test_killed(struct rank *r);
 void test_port_down(struct rank *r);
-void test_access_error(struct rank *r);
+void test_wrong_key(struct rank *r);
 void test_flap(struct rank *r);
 void test_two_communicators(struct rank *r);
 /* checkcomm_failures.c */

@@ -100,10 +100,10 @@ void test_port_down(struct rank *r)
     all_fail(r, -1, "port node1 0 1 down");
 }
 
-/* As after a wrong key: the peer's device refuses the access. */
-void test_access_error(struct rank *r)
+/* The peer's device refuses the access. */
+void test_wrong_key(struct rank *r)
 {
-    all_fail(r, -1, "rule 'complete nth=20 count=1 status=10 node=node1'");
+    all_fail(r, -1, "rule 'key nth=20 node=node1'");
 }
 
 /* Shorter than the retries last: nothing is lost. */

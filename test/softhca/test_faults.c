@@ -457,6 +457,21 @@ START_TEST(third_completion_fails_as_told)
 }
 END_TEST
 
+START_TEST(third_key_is_wrong)
+{
+    ck_assert_int_eq(
+        setenv("SOFTHCA_FAULTS", "key nth=3 node=near;drop every=3 count=1 node=near", 1), 0);
+    start(&patient);                   // the first one
+    for (uint64_t i = 0; i < 3; i++) { // the second of these is lost, and wrong when sent again
+        ck_assert_int_eq(harness_post_send(&s, IBV_WR_RDMA_WRITE, i, 0, 8, &far, 0), 0);
+    }
+    (void)harness_expect(&s, IBV_WC_SUCCESS, 0);
+    (void)harness_expect(&s, IBV_WC_REM_ACCESS_ERR, 1);
+    (void)harness_expect(&s, IBV_WC_WR_FLUSH_ERR, 2);
+    finish(0);
+}
+END_TEST
+
 START_TEST(nth_call_fails_as_told)
 {
     ck_assert_int_eq(setenv("SOFTHCA_FAULTS",
@@ -595,6 +610,7 @@ int main(void)
     tcase_add_test(t, late_request_to_a_stopped_queue_pair_is_lost);
     tcase_add_test(t, what_follows_a_late_request_waits_behind_it);
     tcase_add_test(t, third_completion_fails_as_told);
+    tcase_add_test(t, third_key_is_wrong);
     tcase_add_test(t, nth_call_fails_as_told);
     tcase_add_test(t, exit_in_the_middle_of_traffic_is_clean);
     tcase_add_test(t, opening_and_closing_leaves_nothing);

@@ -3,6 +3,7 @@
 //   drop     every=N count=N qp=HEX          lose the N-th, 2N-th ... message (count times at most)
 //   delay    every=N count=N qp=HEX us=N     hold messages of a queue pair back; others pass them
 //   late     every=N count=N qp=HEX us=N     the network holds requests to a queue pair back
+//   key      nth=N count=N qp=HEX            the N-th request has a wrong remote key
 //   complete nth=N count=N qp=HEX status=N   the N-th send completion has that ibv_wc_status
 //   call     name=post_send nth=N count=N errno=N   the N-th call fails (names: fault.c)
 // node=NAME limits a rule to processes of that node. Counting is per process and rule.
@@ -20,6 +21,7 @@ enum softhca_fault_what {
     SOFTHCA_FAULT_DROP,
     SOFTHCA_FAULT_DELAY,
     SOFTHCA_FAULT_LATE,
+    SOFTHCA_FAULT_KEY,
     SOFTHCA_FAULT_COMPLETE,
     SOFTHCA_FAULT_CALL
 };

@@ -414,6 +414,16 @@ static int may_begin(struct softhca_qp *qp, struct softhca_wqe *w)
     return !w->failed;
 }
 
+// As if the program had posted it with another key: also when it is sent again.
+static void spoil_key(struct softhca_qp *qp, struct softhca_wqe *w)
+{
+    int is_new = qp->next >= qp->highest && qp->tx_off == 0;
+    if (is_new && w->opcode != IBV_WR_SEND && w->opcode != IBV_WR_SEND_WITH_IMM &&
+        softhca_fault_hit(&softhca_hca->faults, SOFTHCA_FAULT_KEY, qp->ex.qp_base.qp_num)) {
+        w->rkey ^= 0x5a5a00;
+    }
+}
+
 static void transmit(struct softhca_qp *qp)
 {
     struct softhca_hca *h = softhca_hca;
@@ -427,6 +437,7 @@ static void transmit(struct softhca_qp *qp)
         if (!qp->timer_ns) {
             qp->timer_ns = h->now_ns; // also when there is no room: the peer may be dead
         }
+        spoil_key(qp, w);
         qp->highest = qp->highest > qp->next ? qp->highest : qp->next + 1;
         int drop = qp->tx_off == 0 &&
                    softhca_fault_hit(&h->faults, SOFTHCA_FAULT_DROP, qp->ex.qp_base.qp_num) != NULL;

@@ -80,6 +80,7 @@ static int check_rule(const struct softhca_rule *r)
     case SOFTHCA_FAULT_DROP: return r->nth == 0 ? 0 : -EINVAL;
     case SOFTHCA_FAULT_DELAY:
     case SOFTHCA_FAULT_LATE: return r->us && r->nth == 0 ? 0 : -EINVAL;
+    case SOFTHCA_FAULT_KEY: return r->nth ? 0 : -EINVAL;
     case SOFTHCA_FAULT_COMPLETE: return r->nth && r->status ? 0 : -EINVAL;
     case SOFTHCA_FAULT_CALL: return r->nth && r->err && r->call < SOFTHCA_CALLS ? 0 : -EINVAL;
     default: return -EINVAL;
@@ -100,6 +101,7 @@ int softhca_rule_parse(const char *text, struct softhca_rule *out_rule)
                  : strcmp(what, "drop") == 0     ? SOFTHCA_FAULT_DROP
                  : strcmp(what, "delay") == 0    ? SOFTHCA_FAULT_DELAY
                  : strcmp(what, "late") == 0     ? SOFTHCA_FAULT_LATE
+                 : strcmp(what, "key") == 0      ? SOFTHCA_FAULT_KEY
                  : strcmp(what, "complete") == 0 ? SOFTHCA_FAULT_COMPLETE
                  : strcmp(what, "call") == 0     ? SOFTHCA_FAULT_CALL
                                                  : SOFTHCA_FAULT_NONE;
