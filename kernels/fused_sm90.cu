@@ -116,10 +116,9 @@ extern "C" cudaError_t gemmar_sm90_load(uint32_t *most_ctas)
     return error;
 }
 
-extern "C" cudaError_t gemmar_sm90_launch_traced(const struct gemmar_call *call,
-                                                 const struct gemmar_target *targets,
-                                                 uint64_t *trace, uint32_t trace_items,
-                                                 cudaStream_t stream)
+extern "C" cudaError_t gemmar_sm90_launch(const struct gemmar_call *call,
+                                          const struct gemmar_target *targets, uint64_t *trace,
+                                          uint32_t trace_items, cudaStream_t stream)
 {
     const gemmar_variant *v =
         find_variant(call->operands.dtype == GEMMAR_DTYPE_BF16, call->tensor.shape);
@@ -147,10 +146,4 @@ extern "C" cudaError_t gemmar_sm90_launch_traced(const struct gemmar_call *call,
     config.attrs = &cooperative;
     config.numAttrs = 1;
     return cudaLaunchKernelExC(&config, kernel, arguments);
-}
-
-extern "C" cudaError_t gemmar_sm90_launch(const struct gemmar_call *call,
-                                          const struct gemmar_target *targets, cudaStream_t stream)
-{
-    return gemmar_sm90_launch_traced(call, targets, NULL, 0, stream);
 }

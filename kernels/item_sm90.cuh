@@ -222,7 +222,8 @@ static __device__ __forceinline__ void gemmar_list(const gemmar_fused_params &p,
         gemmar_cursor_next(&ring, GEMMAR_ITEMS);
         if (p.trace != NULL && i < p.trace_items) {
             p.trace[((uint64_t)blockIdx.x * p.trace_items + i) * GEMMAR_TRACE_EVENTS +
-                    GEMMAR_TRACE_KIND] = 1 + item.owner;
+                    GEMMAR_TRACE_KIND] =
+                1 + item.owner + ((uint64_t)item.kind << GEMMAR_TRACE_KIND_SHIFT);
         }
     }
 }

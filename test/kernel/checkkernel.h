@@ -19,6 +19,7 @@
 #define MAX_TURNS   16
 #define GUARD_ROWS  3 /* behind C */
 #define POISON      0xffff
+#define TRACE_CTAS  132u
 #define TRACE_ITEMS 64u
 
 struct shape {

@@ -114,11 +114,12 @@ static float timed(enum way way, const struct shape *s, const struct call_kind *
     return worst;
 }
 
-/* One more call of each way, with its events in a file: GPU, way, CTA, tile, then the events. */
+/* One more call of each way, with its events in a file. */
 static void trace(const struct shape *s, const struct call_kind *kind,
                   const struct gemmar_plan *plans)
 {
-    size_t words = (size_t)132 * TRACE_ITEMS * GEMMAR_TRACE_EVENTS;
+    size_t words = (size_t)TRACE_CTAS * TRACE_ITEMS * GEMMAR_TRACE_EVENTS;
+    struct gemmar_traced of = {.m = s->m, .n = s->n, .k = s->k};
     uint64_t *host = malloc(words * 8);
     FILE *file = fopen(options.trace, "a");
 
@@ -130,23 +131,14 @@ static void trace(const struct shape *s, const struct call_kind *kind,
             must(cudaDeviceSynchronize(), "synchronize");
         }
         (void)timed((enum way)w, s, kind, &plans[w]);
+        (void)snprintf(of.way, sizeof(of.way), "%s", way_names[w]);
         for (int i = 0; i < options.ranks; i++) {
             use(&ranks[i]);
             must(cudaMemcpy(host, ranks[i].trace, words * 8, cudaMemcpyDeviceToHost), "copy");
             must(cudaFree(ranks[i].trace), "free");
             ranks[i].trace = NULL;
-            for (size_t at = 0; at < words; at += GEMMAR_TRACE_EVENTS) {
-                if (host[at] == 0) {
-                    continue;
-                }
-                fprintf(file, "%ldx%ldx%ld %d %s %zu %zu", s->m, s->n, s->k, i, way_names[w],
-                        at / GEMMAR_TRACE_EVENTS / TRACE_ITEMS,
-                        at / GEMMAR_TRACE_EVENTS % TRACE_ITEMS);
-                for (int e = 0; e < GEMMAR_TRACE_EVENTS; e++) {
-                    fprintf(file, " %lu", host[at + (size_t)e]);
-                }
-                fprintf(file, "\n");
-            }
+            of.rank = (uint32_t)i;
+            gemmar_trace_print(file, &of, host, TRACE_CTAS, TRACE_ITEMS);
         }
     }
     fclose(file);

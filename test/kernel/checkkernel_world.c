@@ -323,7 +323,7 @@ void enqueue(int i, const struct shape *s, const struct call_kind *kind,
     }
     call.watch = (struct gemmar_watch){
         .abort_word = r->abort_word, .trouble = r->trouble, .timeout_ns = options.timeout_ns};
-    must(gemmar_sm90_launch_traced(&call, targets, r->trace, TRACE_ITEMS, r->stream), "launch");
+    must(gemmar_sm90_launch(&call, targets, r->trace, TRACE_ITEMS, r->stream), "launch");
 }
 
 void network_start(const struct gemmar_plan *plan, enum nic_mode mode)
