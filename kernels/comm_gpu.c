@@ -102,6 +102,9 @@ static void begin(struct gemmarComm *comm, struct gemmar_error *error)
     if (error->result == gemmarSuccess) {
         limit_ctas(comm, error);
     }
+    if (error->result == gemmarSuccess) {
+        gemmar_gpu_trace_open(comm);
+    }
 }
 
 /* What the ranks know of each other's GPUs. */
@@ -315,6 +318,7 @@ static void release(struct gemmarComm *comm)
 {
     comm->words = comm->host_words;
     comm->trouble = &comm->host_trouble;
+    gemmar_gpu_trace_close(comm);
     gemmar_gpu_close(comm->gpu, comm->ended);
     comm->gpu = NULL;
 }

@@ -16,6 +16,7 @@
 #include "kernels/nccl_gather.h"
 #include "kernels/nodes_gather.h"
 #include "kernels/told.h"
+#include "kernels/trace.h"
 
 #define GEMMAR_GPU_SEEN 64 /* pointers of earlier calls that were found good */
 
@@ -45,6 +46,20 @@ struct gemmar_gpu_order {
     unsigned long long now;     /* number of the capture that the call at hand is in; 0: none */
 };
 
+#define GEMMAR_GPU_TRACE_ITEMS 256u /* of a CTA that fit: 2 MiB in all */
+#define GEMMAR_GPU_TRACE_TAIL  sizeof(uint64_t)
+
+/* GEMMAR_TRACE. Calls run one after the other, so the buffer is of one call. */
+struct gemmar_gpu_trace {
+    /* Device memory: [ctas][GEMMAR_GPU_TRACE_ITEMS][GEMMAR_TRACE_EVENTS], behind it a word whose
+     * first byte says which of `calls` it is. NULL: there is no trace. */
+    uint64_t *events;
+    uint32_t ctas;
+    int fd;
+    struct gemmar_traced *calls; /* 0: the last one outside capture; others: captured */
+    uint32_t captured;           /* of them that are captured */
+};
+
 struct gemmar_gpu {
     const struct gemmar_nccl_api *api;
     int device; /* -1: not known yet */
@@ -70,7 +85,8 @@ struct gemmar_gpu {
     cudaStream_t seen_stream; /* the last one whose device was asked for; NULL: none */
     struct gemmar_registration *registrations;
     uint64_t registered; /* so far */
-    bool left_behind;    /* a call did not end: its memory is not given back, it may still run */
+    struct gemmar_gpu_trace trace;
+    bool left_behind; /* a call did not end: its memory is not given back, it may still run */
 };
 
 /* An allocation that memory lies in. */
@@ -139,6 +155,15 @@ cudaError_t gemmar_gpu_pack(const struct gemmar_gpu *gpu, const struct gemmar_ti
                             struct gemmar_operands *operands, struct gemmar_gpu_packed *out,
                             cudaStream_t stream);
 cudaError_t gemmar_gpu_free_packed(const struct gemmar_gpu_packed *packed, cudaStream_t stream);
+
+/* kernels/trace_gpu.c. What fails is a warning, and there is no trace. Closing writes the file; it
+ * needs the calls to have ended, unless they were left behind. */
+void gemmar_gpu_trace_open(struct gemmarComm *comm);
+void gemmar_gpu_trace_close(struct gemmarComm *comm);
+/* Before the launch of a call: enqueues that the buffer is empty, and of this call. The buffer, or
+ * NULL: the call is not traced. */
+uint64_t *gemmar_gpu_trace_call(struct gemmar_gpu *gpu, const struct gemmar_call *call,
+                                cudaStream_t stream);
 
 /* kernels/launch_gpu.c: struct gemmar_backend's members. */
 gemmarResult_t gemmar_gpu_check(struct gemmarComm *comm, const gemmarFusedArgs_t *args,

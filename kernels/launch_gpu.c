@@ -205,7 +205,8 @@ static cudaError_t start(struct gemmarComm *comm, const struct gemmar_plan *plan
     rc = gemmar_gpu_pack(comm->gpu, &plan->map, &o, &packed, stream);
     if (rc == cudaSuccess) {
         fill_call(comm, plan, &o, targets, &call);
-        rc = gemmar_sm90_launch(&call, targets, NULL, 0, stream);
+        rc = gemmar_sm90_launch(&call, targets, gemmar_gpu_trace_call(comm->gpu, &call, stream),
+                                GEMMAR_GPU_TRACE_ITEMS, stream);
     }
     freed = gemmar_gpu_free_packed(&packed, stream);
     return rc == cudaSuccess ? freed : rc;

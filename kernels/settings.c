@@ -114,6 +114,7 @@ static void from_knobs(struct gemmar_settings *s, const struct gemmar_knobs *k)
     s->ring_entries = (uint32_t)k->ring_entries;
     (void)snprintf(s->transport, sizeof(s->transport), "%s", k->transport);
     (void)snprintf(s->tuning, sizeof(s->tuning), "%s", k->tuning);
+    (void)snprintf(s->trace, sizeof(s->trace), "%s", k->trace);
 }
 
 static void from_config(struct gemmar_settings *s, const gemmarConfig_t *c)

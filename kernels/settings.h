@@ -38,6 +38,7 @@ struct gemmar_settings {
     uint32_t ring_entries;
     char transport[GEMMAR_KNOB_TEXT_BYTES]; /* path, or "" */
     char tuning[GEMMAR_KNOB_TEXT_BYTES];    /* path, or "" */
+    char trace[GEMMAR_KNOB_TEXT_BYTES];     /* GPU: path, or "" */
     char node[256];                         /* text that tells nodes apart */
 };
 

@@ -119,6 +119,8 @@
       "depth of the GPU's operand pipeline; 0: the plan's")                                        \
     X(check, INT, "GEMMAR_CHECK", "0", 0, 1, "",                                                   \
       "1: compare the arguments of every call between the ranks")                                  \
+    X(trace, TEXT, "GEMMAR_TRACE", "", 0, 0, "",                                                   \
+      "path that a GPU rank's stage trace of its last call is appended to, %r: its rank")          \
     X(epoch_start, INT, "GEMMAR_EPOCH_START", "1", 1, (INT64_C(1) << 47) - 1, "",                  \
       "epoch of the first call (for tests of wrapping counters)")
 

@@ -84,6 +84,19 @@ START_TEST(deterministic_leaves_the_table_out)
 }
 END_TEST
 
+START_TEST(paths_are_taken)
+{
+    ck_assert_int_eq(make(NULL, NULL), gemmarSuccess);
+    ck_assert_str_eq(settings.trace, "");
+    ck_assert_str_eq(settings.tuning, "");
+    ck_assert_int_eq(setenv("GEMMAR_TRACE", "/tmp/trace.%r", 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_TUNING", "/tmp/table", 1), 0);
+    ck_assert_int_eq(make(NULL, NULL), gemmarSuccess);
+    ck_assert_str_eq(settings.trace, "/tmp/trace.%r");
+    ck_assert_str_eq(settings.tuning, "/tmp/table");
+}
+END_TEST
+
 START_TEST(node_text)
 {
     char text[300];
@@ -131,6 +144,7 @@ int main(void)
     tcase_add_test(all, config_wins_over_knob);
     tcase_add_test(all, later_members_count_only_where_they_are);
     tcase_add_test(all, deterministic_leaves_the_table_out);
+    tcase_add_test(all, paths_are_taken);
     tcase_add_test(all, node_text);
     tcase_add_test(all, bad_configs);
     suite_add_tcase(suite, all);
