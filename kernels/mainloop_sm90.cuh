@@ -100,13 +100,16 @@ static __device__ __forceinline__ void gemmar_load_b(uint32_t to, const CUtensor
     }
 }
 
-/* All k blocks of the tile at (row, col) of this CTA. One thread. */
+/* All k blocks of the tile at (row, col) of this CTA; A has m rows. One thread. */
 template <class T, bool N_MAJOR>
 static __device__ __forceinline__ void
 gemmar_produce(const CUtensorMap *map_a, const CUtensorMap *map_b, gemmar_stages<T> &s,
                gemmar_stage_barriers<T> &barriers, gemmar_cursor *at, uint32_t cta, int32_t row,
-               int32_t col, int32_t k_blocks)
+               int32_t col, int32_t m, int32_t k_blocks)
 {
+    /* A box wholly behind the end of A takes longer to load than any other: other rows do, too. */
+    int32_t half = row + (int32_t)cta * 64 < m ? row + (int32_t)cta * 64 : row;
+
     for (int32_t kb = 0; kb < k_blocks; kb++) {
         uint32_t full = gemmar_shared_address(&barriers.full[at->at]);
         uint32_t a = gemmar_shared_address(s.a[at->at]), b = gemmar_shared_address(s.b[at->at]);
@@ -115,8 +118,7 @@ gemmar_produce(const CUtensorMap *map_a, const CUtensorMap *map_b, gemmar_stages
         gemmar_mbarrier_wait(gemmar_shared_address(&barriers.empty[at->at]), at->phase);
         gemmar_mbarrier_expect(full, sizeof(s.a[0]) + sizeof(s.b[0]));
         if constexpr (T::ALONG_N) {
-            gemmar_tma_load_multicast(a + cta * GEMMAR_BOX, map_a, k, row + (int32_t)cta * 64, full,
-                                      3);
+            gemmar_tma_load_multicast(a + cta * GEMMAR_BOX, map_a, k, half, full, 3);
             gemmar_load_b<T::BN, N_MAJOR, false>(b, map_b, k, col, full);
         } else {
             gemmar_tma_load(a, map_a, k, row, full);

@@ -72,7 +72,7 @@ gemmar_producer(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const g
 
             if (r.computes && i < r.firsts) {
                 gemmar_produce<T, N_MAJOR>(&p.a, &p.b, s.stages, s.barriers, &stage, r.cta,
-                                           item.row, item.col, k_blocks);
+                                           item.row, item.col, (int32_t)p.call.map.m, k_blocks);
             }
             for (uint32_t j = 0; j < sources; j++) {
                 ok = gemmar_producer_bring<T>(p.call, s, r, item, j, &stage, ok);
