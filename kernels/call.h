@@ -47,6 +47,9 @@ enum gemmar_tile_shape {
 enum gemmar_strategy {
     GEMMAR_STRATEGY_PUSH = 0, /* into slots of the owner, whose epilogue adds them */
     GEMMAR_STRATEGY_PULL = 1, /* into own memory, from where CTAs of the owner read them */
+    /* Two ranks: each sends its product of every chunk to the other, and both add the two. */
+    GEMMAR_STRATEGY_EXCHANGE = 2,
+    GEMMAR_STRATEGIES = 3,
 };
 
 /* What of C the tensor-core kernel copies from `out`, because the other ranks cannot write into C.
@@ -112,10 +115,24 @@ struct gemmar_local_view {
      * words each. */
     uint64_t *published;
     /* told[g]: epoch << 16 | what rank g's call is (gemmar_call.told). Tensor-core kernel. Writer:
-     * rank g at the start of its call (relaxed, .sys). Reader: that rank before it first publishes
+     * rank g at the start of its call (release, .sys). Reader: that rank before it first publishes
      * (acquire, .sys). */
     uint64_t *told;
 };
+
+/* Where the two ranks of a node exchange their products: whole tiles in the order of the
+ * accumulators, chunk c at c * tile bytes of each of three pieces of `bytes` bytes. 0 and 1: the
+ * other rank's, by epoch parity, because that rank may begin its next call while this one still
+ * reads. Words of 32 bits that say themselves whether they have come: GEMMAR_EXCHANGE_NONE has not.
+ * Writer: the other rank (relaxed, .sys), and this one, which puts GEMMAR_EXCHANGE_NONE back when
+ * it has read a word. Reader: this rank (relaxed, .sys). 2: this rank's own; every thread reads
+ * what it wrote. */
+struct gemmar_exchange_view {
+    void *mine, *peers; /* this rank's pieces, and those of the other one */
+    uint64_t bytes;
+};
+
+#define GEMMAR_EXCHANGE_NONE 0xffffffffu
 
 /* What the network reads and writes; both halves of a pair by epoch parity. Chunks lie in staging,
  * result and recv as in partial. Tensor-core kernel: kernels/message.h. */
@@ -235,6 +252,7 @@ struct gemmar_call {
     int64_t out_ld; /* GPU: elements from row to row of `out`, a multiple of 8 */
     struct gemmar_local_plan plan;
     struct gemmar_local_view locals[GEMMAR_MAX_LOCAL_RANKS]; /* [place.locals] */
+    struct gemmar_exchange_view exchange;                    /* GPU, one node of two ranks */
     const uint32_t *rank_of; /* [nodes * locals] rank of (node, local), for messages */
     struct gemmar_net_view net;
     struct gemmar_rank_words words;

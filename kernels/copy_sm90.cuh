@@ -104,7 +104,9 @@ static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, cons
 {
     const uint64_t *published = call.locals[call.place.local].published;
     uint64_t words = (uint64_t)call.map.chunks * GEMMAR_CHUNK_PARTS, at = 0;
-    bool ok = call.copies != GEMMAR_COPIES_NOTHING;
+    bool ok =
+        call.copies != GEMMAR_COPIES_NOTHING &&
+        (call.copies == GEMMAR_COPIES_ALL || !gemmar_exchanges(call)); /* there all of C is mine */
 
     while (ok) {
         if (lane == 0) {
@@ -115,11 +117,13 @@ static __device__ __forceinline__ void gemmar_copy(const gemmar_call &call, cons
             return;
         }
         uint32_t part = (uint32_t)at % GEMMAR_CHUNK_PARTS;
-        gemmar_visit v = gemmar_visit_at(&call.map, call.place.local, &call.tensor.order,
-                                         (uint32_t)(at / GEMMAR_CHUNK_PARTS));
+        uint32_t chunk_at = (uint32_t)(at / GEMMAR_CHUNK_PARTS), local = call.place.local;
+        gemmar_visit v = gemmar_exchanges(call)
+                             ? gemmar_visit_exchange(&call.map, local, &call.tensor.order, chunk_at)
+                             : gemmar_visit_at(&call.map, local, &call.tensor.order, chunk_at);
         gemmar_chunk chunk = gemmar_map_chunk(&call.map, v.chunk);
 
-        if (v.owner == call.place.local && call.copies != GEMMAR_COPIES_ALL) {
+        if (v.owner == local && call.copies != GEMMAR_COPIES_ALL) {
             continue;
         }
         if (lane == 0) {

@@ -4,6 +4,7 @@
 #ifndef GEMMAR_KERNELS_COURIER_SM90_CUH
 #define GEMMAR_KERNELS_COURIER_SM90_CUH
 
+#include "kernels/exchange_sm90.cuh"
 #include "kernels/fifo_push.cuh"
 #include "kernels/source_sm90.cuh"
 
@@ -25,6 +26,16 @@ static __device__ __forceinline__ bool gemmar_courier_wait(const gemmar_call &ca
     return stage == GEMMAR_STAGE_ARRIVAL && call.net.stamps_on_host != 0
                ? gemmar_exec_wait_host(&call, word, target, &whom)
                : gemmar_exec_wait(&call, word, target, &whom);
+}
+
+/* The other local ranks learn what this call is, and that all earlier ones have ended here. */
+static __device__ __forceinline__ void gemmar_tell(const gemmar_call &call, const gemmar_role &r,
+                                                   uint32_t lane)
+{
+    if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local) {
+        gemmar_st_release_sys(&call.locals[lane].told[call.place.local],
+                              r.epoch << 16 | (call.told & 0xffffu));
+    }
 }
 
 /* Before the first result is published: have all local ranks made this same call? */
@@ -119,7 +130,7 @@ static __device__ __forceinline__ void gemmar_turn_leave(const gemmar_call &call
     }
 }
 
-/* Box b of a result to C of every local rank, mine last. */
+/* Box b of a result to C of every local rank, mine last; in an exchange only mine. */
 static __device__ __forceinline__ void gemmar_courier_publish(const gemmar_fused_params &p,
                                                               const gemmar_item &item,
                                                               uint32_t half, uint32_t box,
@@ -127,7 +138,7 @@ static __device__ __forceinline__ void gemmar_courier_publish(const gemmar_fused
 {
     uint32_t local = p.call.place.local, locals = p.call.place.locals;
 
-    for (uint32_t j = 1; j <= locals; j++) {
+    for (uint32_t j = gemmar_exchanges(p.call) ? locals : 1; j <= locals; j++) {
         gemmar_tma_store(&p.c[(local + j) % locals], box, item.col + b * 64,
                          item.row + (int32_t)half * 64);
     }
@@ -164,7 +175,8 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
                        const gemmar_role &r, const gemmar_item &item, uint32_t half, bool publishes,
                        gemmar_cursor *at, bool ok)
 {
-    bool far = p.call.place.locals > 1 && (publishes || (item.kind == GEMMAR_ITEM_PART && !r.pull));
+    bool far = p.call.place.locals > 1 && !gemmar_exchanges(p.call) &&
+               (publishes || (item.kind == GEMMAR_ITEM_PART && !r.pull));
     char *to =
         publishes ? NULL : gemmar_courier_target<T>(p.call, r, item, gemmar_part_of<T>(r, half));
     bool inside = gemmar_item_inside(p.call, item, half);
@@ -202,6 +214,39 @@ gemmar_courier_deliver(const gemmar_fused_params &p, gemmar_fused_shared<T> &s,
         gemmar_turn_leave(p.call);
     }
     return ok;
+}
+
+/* A part to the other rank of an exchange, box by box as the consumer fills them. All lanes; lane 0
+ * knows where in the ring and whether the call goes on. */
+template <class T>
+static __device__ __forceinline__ void
+gemmar_courier_exchange(const gemmar_call &call, gemmar_fused_shared<T> &s, const gemmar_role &r,
+                        const gemmar_item &item, uint32_t half, uint32_t lane, gemmar_cursor *at,
+                        bool ok)
+{
+    uint4 *to = gemmar_exchange_at<T>(call, call.exchange.peers, (uint32_t)r.epoch & 1, item,
+                                      gemmar_part_of<T>(r, half));
+
+    at->at = __shfl_sync(0xffffffffu, at->at, 0);
+    at->phase = __shfl_sync(0xffffffffu, at->phase, 0);
+    ok = __shfl_sync(0xffffffffu, ok, 0);
+#pragma unroll 1 /* registers are few */
+    for (int32_t b = 0; b < T::BN / 64; b++) {
+        gemmar_mbarrier_wait(gemmar_shared_address(&s.staged[half][at->at]), at->phase);
+        if (b == 0 && lane == 0) {
+            gemmar_turn_take(call);
+        }
+        __syncwarp();
+        if (ok) {
+            gemmar_exchange_box(to + b * (GEMMAR_BOX / 16),
+                                gemmar_shared_address(s.staging[half][at->at]), lane);
+        }
+        gemmar_warp_arrive(&s.freed[half][at->at]);
+        gemmar_cursor_next(at, T::BOXES);
+    }
+    if (lane == 0) {
+        gemmar_turn_leave(call);
+    }
 }
 
 /* A part of an own chunk lies where the NIC reads it. The courier of a message's last part sends it
@@ -252,7 +297,7 @@ gemmar_courier_stamp(const gemmar_call &call, const gemmar_role &r, const gemmar
         return true;
     }
     for (uint32_t g = 0; g < call.place.locals; g++) {
-        if (g != local || call.copies == GEMMAR_COPIES_ALL) {
+        if (g != local ? !gemmar_exchanges(call) : call.copies == GEMMAR_COPIES_ALL) {
             gemmar_st_relaxed_sys(call.locals[g].published +
                                       (uint64_t)item.chunk * GEMMAR_CHUNK_PARTS + part,
                                   r.epoch);
@@ -269,7 +314,8 @@ gemmar_courier_send(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, con
                     gemmar_cursor *at, bool ok)
 {
     const gemmar_call &call = p.call;
-    bool stamps = call.place.locals > 1 || call.copies == GEMMAR_COPIES_ALL || !publishes;
+    bool stamps = (call.place.locals > 1 && !gemmar_exchanges(call)) ||
+                  call.copies == GEMMAR_COPIES_ALL || !publishes;
 
     ok = gemmar_courier_deliver<T>(p, s, r, item, half, publishes, at, ok);
     gemmar_trace(p, half, i, GEMMAR_TRACE_READ);
@@ -302,6 +348,9 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
     uint32_t asked = call.place.locals == 1 ? GEMMAR_ASKED_TOLD : 0;
     bool ok = true;
 
+    if (half == 0) {
+        gemmar_tell(call, r, lane);
+    }
     if (blockIdx.x == 0 && half == 0 && lane == 0 && call.algo != GEMMAR_ALGO_LOCAL) {
         gemmar_make_room(call, r);
     }
@@ -310,11 +359,14 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
     }
     __syncwarp();
     for (uint32_t i = 0; i < r.items; i++) {
-        gemmar_item item = gemmar_item_take<T>(s, &ring);
+        const gemmar_item &item = gemmar_item_look<T>(s, ring);
         bool publishes = gemmar_item_publishes(call, item);
         bool travels = gemmar_item_travels(call, item);
 
-        if (lane == 0) {
+        if (gemmar_exchanges(call) && !publishes) {
+            gemmar_courier_exchange<T>(call, s, r, item, half, lane, &box, ok);
+            gemmar_trace(p, lane == 0 ? half : 1, i, GEMMAR_TRACE_READ);
+        } else if (lane == 0) {
             if (item.kind != GEMMAR_ITEM_PART) {
                 ok = ok && (!publishes || gemmar_courier_ask(call, r, GEMMAR_ASKED_TOLD, &asked));
                 ok = ok && ((publishes && !travels) ||
@@ -325,22 +377,12 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
                                             ok);
             }
         }
-        __syncwarp();
+        gemmar_item_leave<T>(s, &ring);
     }
-    if (lane == 0) {
+    if (lane == 0 && !gemmar_exchanges(call)) {
         gemmar_bulk_wait();
     }
     gemmar_warp_arrive(&s.couriers_done);
-}
-
-/* The lister: the other local ranks learn what this call is. */
-static __device__ __forceinline__ void gemmar_tell(const gemmar_call &call, const gemmar_role &r,
-                                                   uint32_t lane)
-{
-    if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local) {
-        gemmar_st_relaxed_sys(&call.locals[lane].told[call.place.local],
-                              r.epoch << 16 | (call.told & 0xffffu));
-    }
 }
 
 /* Everything that other ranks write into my C is there. */

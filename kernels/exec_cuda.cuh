@@ -106,39 +106,53 @@ GEMMAR_EXEC void gemmar_exec_give_up(const struct gemmar_call *call, const uint6
     gemmar_exec_stamp(call->words.left, 1);
 }
 
+/* A wait's clock; all zero at its start. */
+struct gemmar_exec_patience {
+    uint64_t began, look, self;
+};
+
+/* Now and then in a wait: does it go on? */
+GEMMAR_EXEC bool gemmar_exec_goes_on(const struct gemmar_call *call, const uint64_t *word,
+                                     uint64_t target, const struct gemmar_wait_for *whom,
+                                     struct gemmar_exec_patience *p)
+{
+    uint64_t now = gemmar_globaltimer();
+
+    if (p->began == 0) {
+        p->began = now;
+        p->look = now + GEMMAR_WAIT_LOOK_NS;
+        p->self = now + (blockIdx.x == 0 ? GEMMAR_WAIT_LOOK_NS : GEMMAR_WAIT_SELF_NS);
+    }
+    if (now < p->look) {
+        return true;
+    }
+    p->look = now + GEMMAR_WAIT_LOOK_NS;
+    if (now >= p->self ? gemmar_exec_left(call) : gemmar_exec_left_seen(call)) {
+        return false;
+    }
+    if (now >= p->self) {
+        p->self = now + (blockIdx.x == 0 ? GEMMAR_WAIT_LOOK_NS : GEMMAR_WAIT_SELF_NS);
+    }
+    if (call->watch.timeout_ns != 0 && now - p->began > gemmar_wait_patience(call, whom)) {
+        gemmar_exec_give_up(call, word, target, whom, now - p->began);
+        return false;
+    }
+    return true;
+}
+
 /* Wait with a pause between two readings; the first `spin` readings come without one. */
 GEMMAR_EXEC bool gemmar_exec_wait_paced(const struct gemmar_call *call, const uint64_t *word,
                                         uint64_t target, const struct gemmar_wait_for *whom,
                                         uint32_t pause_ns, uint32_t spin)
 {
-    uint64_t began = 0, look = 0, self = 0;
+    struct gemmar_exec_patience patience = {0, 0, 0};
 
     for (uint32_t turn = 1; gemmar_ld_acquire_sys(word) < target; turn++) {
         if (turn > spin) {
             __nanosleep(pause_ns);
         }
-        if (turn % GEMMAR_WAIT_TURNS != 0) {
-            continue;
-        }
-        uint64_t now = gemmar_globaltimer();
-
-        if (began == 0) {
-            began = now;
-            look = now + GEMMAR_WAIT_LOOK_NS;
-            self = now + (blockIdx.x == 0 ? GEMMAR_WAIT_LOOK_NS : GEMMAR_WAIT_SELF_NS);
-        }
-        if (now < look) {
-            continue;
-        }
-        look = now + GEMMAR_WAIT_LOOK_NS;
-        if (now >= self ? gemmar_exec_left(call) : gemmar_exec_left_seen(call)) {
-            return false;
-        }
-        if (now >= self) {
-            self = now + (blockIdx.x == 0 ? GEMMAR_WAIT_LOOK_NS : GEMMAR_WAIT_SELF_NS);
-        }
-        if (call->watch.timeout_ns != 0 && now - began > gemmar_wait_patience(call, whom)) {
-            gemmar_exec_give_up(call, word, target, whom, now - began);
+        if (turn % GEMMAR_WAIT_TURNS == 0 &&
+            !gemmar_exec_goes_on(call, word, target, whom, &patience)) {
             return false;
         }
     }

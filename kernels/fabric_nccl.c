@@ -284,7 +284,8 @@ gemmarResult_t gemmar_fabric_window(struct gemmarComm *comm, void *buff, uint64_
     return gemmarSuccess;
 }
 
-/* Words and stamps begin at 0; what comes behind them is written before it is read. */
+/* Words and stamps begin at 0, and where the other rank's parts are to come there is none yet; all
+ * else is written before it is read. */
 static cudaError_t begin_memory(struct gemmarComm *comm, const struct gemmar_workspace *w,
                                 char *base, uint64_t epoch)
 {
@@ -294,6 +295,10 @@ static cudaError_t begin_memory(struct gemmarComm *comm, const struct gemmar_wor
 
     if (rc == cudaSuccess && w->layout.stamps_bytes != 0) {
         rc = cudaMemsetAsync(base + w->layout.stamps, 0, w->layout.stamps_bytes, gpu->stream);
+    }
+    if (rc == cudaSuccess && w->layout.capacity.exchange_bytes != 0) {
+        rc = cudaMemsetAsync(base + w->layout.exchange, 0xff, 2 * w->layout.capacity.exchange_bytes,
+                             gpu->stream);
     }
     gpu->answers[0] = epoch;
     if (rc == cudaSuccess) {

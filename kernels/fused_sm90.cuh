@@ -2,17 +2,21 @@
 // The roles of a CTA of the tensor-core kernel (384 threads) and the hand-overs between them.
 //
 //   warp 0            one thread: the producer, loads operands and other ranks' parts
-//   warps 1 and 2     the courier of consumer 0 or 1: sends parts and results away, stamps
-//   warp 3            the lister: tells the other ranks what this call is, works out the cluster's
-//                     list for everybody else, at the end waits for `published`
+//   warps 1 and 2     the courier of consumer 0 or 1: sends parts and results away, stamps; tells
+//   the
+//                     other ranks what this call is
+//   warp 3            the lister: works out the cluster's list for everybody else, at the end waits
+//                     for `published`
 //   warpgroups 1, 2   consumers: 64 rows of every tile each
 //   every warp        at the end copies what others published from `out` to C, where they cannot
 //                     write into C
 //
 // push: a tile of another owner goes as a part into that owner's slot; a tile of my own is added to
 // the parts of the others and published. pull: every tile goes as a part into own memory; clusters
-// behind those that compute read the parts of all ranks and publish. Both are the same steps with
-// other addresses: multiply or start from zero, add the sources, send a part or publish.
+// behind those that compute read the parts of all ranks and publish. exchange (two ranks): every
+// tile goes as a part to the other rank, and a while later the same cluster adds its own to what
+// has come from there. All are the same steps with other addresses: multiply or start from zero,
+// add the sources, send a part or publish.
 #ifndef GEMMAR_KERNELS_FUSED_SM90_CUH
 #define GEMMAR_KERNELS_FUSED_SM90_CUH
 
@@ -54,10 +58,11 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
     bool plain =
         call.operands.alpha == 1.0f && call.operands.beta == 0.0f && call.operands.bias == NULL;
     float d[T::BN / 2];
+    bool ok = true;
 
     for (uint32_t i = 0; i < r.items; i++) {
-        int32_t k_blocks =
-            r.computes && i < r.firsts ? (int32_t)gemmar_div_up(call.operands.k, GEMMAR_BK) : 0;
+        bool multiplies = gemmar_item_multiplies(call, r, i);
+        int32_t k_blocks = multiplies ? (int32_t)gemmar_div_up(call.operands.k, GEMMAR_BK) : 0;
 
         if (thread == 0) {
             gemmar_trace(p, half, i, GEMMAR_TRACE_BEGIN);
@@ -66,7 +71,7 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
         if (thread == 0) {
             gemmar_trace(p, half, i, GEMMAR_TRACE_PRODUCT);
         }
-        if (k_blocks == 0) {
+        if (k_blocks == 0 && (multiplies || !gemmar_exchanges(call))) {
             /* What another node has reduced is copied: x + -0 is x, also for x = -0. */
             float zero = i < r.firsts + r.reduces ? 0.0f : -0.0f;
 
@@ -79,8 +84,17 @@ static __device__ __forceinline__ void gemmar_consumer(const gemmar_fused_params
         uint32_t sources = gemmar_item_sources(call, r, item);
         bool publishes = gemmar_item_publishes(call, item);
 
+        if (gemmar_exchanges(call) && !multiplies) {
+            ok = gemmar_exchange_add<T, BF16>(call, r, item, half, thread, d, ok);
+            if (!ok) {
+                s.left = 1;
+            }
+        }
         for (uint32_t source = 0; source < sources; source++) {
             gemmar_add_source<T, BF16>(s.stages, s.barriers, &stage, half, d);
+        }
+        if (gemmar_exchanges(call) && multiplies && !gemmar_adds_at_once(call, r)) {
+            gemmar_exchange_keep<T, BF16>(call, r, item, half, thread, d);
         }
         if (!plain && item.kind != GEMMAR_ITEM_GATHER && publishes) {
             gemmar_scale<T::BN, BF16>(call, (int64_t)item.row + half * 64, item.col, thread, d);
@@ -118,7 +132,15 @@ static __device__ __forceinline__ void gemmar_fused_init(gemmar_fused_shared<T> 
 static __device__ __forceinline__ void gemmar_fused_end(const gemmar_call &call,
                                                         const gemmar_role &r)
 {
-    if (gemmar_exec_last(call.words.ctas_done, gridDim.x)) {
+    bool last;
+
+    if (call.algo != GEMMAR_ALGO_LOCAL) {
+        last = gemmar_exec_last(call.words.ctas_done, gridDim.x);
+    } else { /* nothing is read that another CTA wrote */
+        last = gemmar_atom_add_relaxed_gpu(call.words.ctas_done, 1) + 1 == gridDim.x;
+    }
+    if (last) {
+        *call.words.ctas_done = 0;
         if (call.algo != GEMMAR_ALGO_LOCAL) {
             call.net.heads[r.epoch & 1] = *call.net.ticket;
         }
@@ -157,12 +179,12 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
         } else if (warp < 3) {
             gemmar_courier<T>(p, s, r, warp - 1, lane);
         } else {
-            gemmar_tell(p.call, r, lane);
             if (lane == 0) {
                 gemmar_list<T>(p, s, r);
             }
             __syncwarp();
-            if (p.call.place.locals > 1 && p.call.copies == GEMMAR_COPIES_NOTHING) {
+            if (p.call.place.locals > 1 && !gemmar_exchanges(p.call) &&
+                p.call.copies == GEMMAR_COPIES_NOTHING) {
                 gemmar_mbarrier_wait(gemmar_shared_address(&s.couriers_done), 0);
                 gemmar_wait_published(p.call, r, lane);
             }

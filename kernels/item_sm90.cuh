@@ -12,10 +12,12 @@
 
 /* What is done with a tile: multiply or start from zero, add the sources, send away. */
 enum gemmar_item_kind {
-    GEMMAR_ITEM_PART = 0, /* the product, as a part to its owner (push) or own memory (pull) */
-    GEMMAR_ITEM_SUM,      /* sum of the local ranks: the result, or with more nodes into staging */
-    GEMMAR_ITEM_REDUCE,   /* sum of all nodes' staging: the result */
-    GEMMAR_ITEM_GATHER,   /* two-shot: the result, which another node has reduced */
+    /* The product, as a part to its owner (push), own memory (pull) or the other rank (exchange).
+     */
+    GEMMAR_ITEM_PART = 0,
+    GEMMAR_ITEM_SUM,    /* sum of the local ranks: the result, or with more nodes into staging */
+    GEMMAR_ITEM_REDUCE, /* sum of all nodes' staging: the result */
+    GEMMAR_ITEM_GATHER, /* two-shot: the result, which another node has reduced */
 };
 
 /* One tile of this CTA. */
@@ -40,8 +42,8 @@ template <class T> struct gemmar_fused_shared {
     uint64_t staged[2][T::BOXES], freed[2][T::BOXES];
     uint64_t item_full[GEMMAR_ITEMS], item_empty[GEMMAR_ITEMS]; /* lister <-> the other warps */
     uint64_t couriers_done;
-    /* Not 0: the call is being left, and sums are of anything. Writer: the producer, before `full`;
-     * reader: the couriers, after `staged`, which comes behind it. */
+    /* Not 0: the call is being left, and sums are of anything. Writer: the producer, before `full`,
+     * and consumers; reader: the couriers, after `staged`, which comes behind it. */
     uint32_t left;
     gemmar_item items[GEMMAR_ITEMS];
 };
@@ -59,6 +61,12 @@ struct gemmar_role {
     bool pull;
 };
 
+/* Not a member of the role: registers are few. */
+static __device__ __forceinline__ bool gemmar_exchanges(const gemmar_call &call)
+{
+    return call.tensor.strategy == GEMMAR_STRATEGY_EXCHANGE;
+}
+
 static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &call)
 {
     gemmar_role r;
@@ -73,7 +81,8 @@ static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &
     r.computes = mine < compute;
     r.cluster = r.computes ? mine : mine - compute;
     r.clusters = r.computes ? compute : call.plan.intra.count / 2;
-    r.firsts = gemmar_visit_share(r.computes ? work : own, r.cluster, r.clusters);
+    r.firsts = gemmar_visit_share(r.computes ? work : own, r.cluster, r.clusters)
+               << gemmar_exchanges(call);
     r.reduces = 0;
     r.items = r.firsts;
     if (call.algo != GEMMAR_ALGO_LOCAL) { /* all clusters, when they are done with the first ones */
@@ -86,6 +95,22 @@ static __device__ __forceinline__ gemmar_role gemmar_role_of(const gemmar_call &
             r.reduces + (two_shot ? gemmar_visit_gathers(&call.map, node, local, mine, all) : 0);
     }
     return r;
+}
+
+/* Exchange: is a chunk added right behind its product? */
+static __device__ __forceinline__ bool gemmar_adds_at_once(const gemmar_call &call,
+                                                           const gemmar_role &r)
+{
+    return call.tensor.order.lead == 1 || r.firsts == 2;
+}
+
+/* Does item i begin with a product? */
+static __device__ __forceinline__ bool gemmar_item_multiplies(const gemmar_call &call,
+                                                              const gemmar_role &r, uint32_t i)
+{
+    return r.computes && i < r.firsts &&
+           !(gemmar_exchanges(call) &&
+             gemmar_visit_step_at(r.firsts / 2, call.tensor.order.lead, i).adds);
 }
 
 /* Is this item's outcome the result, for all local ranks? */
@@ -110,13 +135,14 @@ static __device__ __forceinline__ bool gemmar_item_inside(const gemmar_call &cal
     return item.row + (int64_t)half * GEMMAR_PART_ROWS < call.map.m && item.col < call.map.n;
 }
 
-/* Tiles that it adds. */
+/* Tiles that it adds through the stages. */
 static __device__ __forceinline__ uint32_t gemmar_item_sources(const gemmar_call &call,
                                                                const gemmar_role &r,
                                                                const gemmar_item &item)
 {
     switch (item.kind) {
-    case GEMMAR_ITEM_SUM: return r.pull ? call.place.locals : call.place.locals - 1;
+    case GEMMAR_ITEM_SUM:
+        return gemmar_exchanges(call) ? 0 : r.pull ? call.place.locals : call.place.locals - 1;
     case GEMMAR_ITEM_REDUCE: return call.place.nodes;
     case GEMMAR_ITEM_GATHER: return 1;
     default: return 0;
@@ -142,17 +168,32 @@ static __device__ __forceinline__ void gemmar_warp_arrive(uint64_t *barrier)
     }
 }
 
-/* The next item, for all lanes of a warp. */
+/* The next item, for all lanes of a warp, where it lies: registers are few. */
+template <class T>
+static __device__ __forceinline__ const gemmar_item &gemmar_item_look(gemmar_fused_shared<T> &s,
+                                                                      const gemmar_cursor &ring)
+{
+    gemmar_mbarrier_wait(gemmar_shared_address(&s.item_full[ring.at]), ring.phase);
+    return s.items[ring.at];
+}
+
+/* They do not look at it any more. */
+template <class T>
+static __device__ __forceinline__ void gemmar_item_leave(gemmar_fused_shared<T> &s,
+                                                         gemmar_cursor *ring)
+{
+    gemmar_warp_arrive(&s.item_empty[ring->at]);
+    gemmar_cursor_next(ring, GEMMAR_ITEMS);
+}
+
+/* Both at once, with a copy of it. */
 template <class T>
 static __device__ __forceinline__ gemmar_item gemmar_item_take(gemmar_fused_shared<T> &s,
                                                                gemmar_cursor *ring)
 {
-    gemmar_item item;
+    gemmar_item item = gemmar_item_look<T>(s, *ring);
 
-    gemmar_mbarrier_wait(gemmar_shared_address(&s.item_full[ring->at]), ring->phase);
-    item = s.items[ring->at];
-    gemmar_warp_arrive(&s.item_empty[ring->at]);
-    gemmar_cursor_next(ring, GEMMAR_ITEMS);
+    gemmar_item_leave<T>(s, ring);
     return item;
 }
 
@@ -174,6 +215,11 @@ static __device__ __forceinline__ gemmar_item gemmar_item_at(const gemmar_call &
         at = mine + (i - r.firsts) * all;
         v = gemmar_visit_reduce(&call.map, two_shot, node, local, order, at);
         item.kind = GEMMAR_ITEM_REDUCE;
+    } else if (gemmar_exchanges(call)) {
+        gemmar_visit_step step = gemmar_visit_step_at(r.firsts / 2, order->lead, i);
+
+        v = gemmar_visit_exchange(&call.map, local, order, r.cluster + step.index * r.clusters);
+        item.kind = step.adds ? GEMMAR_ITEM_SUM : GEMMAR_ITEM_PART;
     } else if (r.computes) {
         v = gemmar_visit_at(&call.map, local, order, at);
         item.kind = r.pull || v.owner != local ? GEMMAR_ITEM_PART : GEMMAR_ITEM_SUM;

@@ -112,6 +112,7 @@ struct gemmar_layout gemmar_layout_make(const struct gemmar_capacity *capacity, 
     l.told = take(&at, 8 * locals, GEMMAR_LINE);
     l.partial = take(&at, capacity->partial_bytes, GEMMAR_PAGE);
     l.out = take(&at, capacity->out_bytes, GEMMAR_PAGE);
+    l.exchange = take(&at, 3 * capacity->exchange_bytes, GEMMAR_PAGE);
     if (nodes > 1) {
         network(&l, &at);
     }

@@ -17,6 +17,7 @@ struct gemmar_layout {
 
     /* Seen by the local ranks; struct gemmar_local_view. */
     uint64_t ready, published, told, partial, out;
+    uint64_t exchange; /* struct gemmar_exchange_view: two pieces that others write, and one */
 
     /* Written by the NIC; two nodes and more. */
     uint64_t stamps, stamps_bytes; /* offsets of a route's windows are from here */

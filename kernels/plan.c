@@ -18,12 +18,14 @@
 #define LEAD           2           /* rounds: parts are there when their owner wants them */
 #define MESSAGE_BYTES  (128 << 10) /* of a message between nodes: hides what it costs, see below */
 #define LINK_BYTES     (1 << 20) /* on their way to other GPUs at once: less does not fill the link */
-#define LEAST_PUSH     2         /* CTAs: a cluster */
-#define LEAST_PULL     4         /* one to compute, one to reduce */
-#define PULL_CTAS      16        /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
-#define ROW_UNIT       8         /* rows of a tile are a multiple of it */
-#define PART_COLUMNS   64        /* of the narrowest part on a GPU */
-#define MAX_ELEMENTS   (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
+#define EXCHANGE_BYTES                                                                             \
+    (64 << 20)          /* of a piece: a larger C does not wait for a hop most of the time */
+#define LEAST_PUSH   2  /* CTAs: a cluster */
+#define LEAST_PULL   4  /* one to compute, one to reduce */
+#define PULL_CTAS    16 /* docs/design.md: bulk loads of 4 to 8 CTAs fill the link */
+#define ROW_UNIT     8  /* rows of a tile are a multiple of it */
+#define PART_COLUMNS 64 /* of the narrowest part on a GPU */
+#define MAX_ELEMENTS (INT64_C(1) << 46) /* keeps every byte offset far inside 63 bits */
 
 /* Tiles of 128 x 256, or 64 x 128 for a few rows, so that there are chunks enough to go round. The
  * rows are spread evenly over the rows of tiles: 129 rows are 72 + 57 and not 128 + 1, or one owner
@@ -111,6 +113,9 @@ static const struct tile {
 #define LINK_BYTES_PER_US 390e3 /* of the copy engines, per direction */
 #define LEAST_GAIN        0.98  /* between nodes: what a smaller tile's time must be less than */
 #define NET_COMMAND_US    0.7   /* of proxy and NIC for a message and its stamp, however short */
+#define HOP_US            7.0   /* exchange: less than push, whose results take a second hop */
+#define EXCHANGE_US       1.0   /* exchange: of a wave, staging tiles twice */
+#define EXCHANGE_MORE_US  6.0   /* of the third wave and more: staging waits for the link, too */
 
 void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n)
 {
@@ -158,27 +163,43 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Microseconds of a call with this tile but for what all tiles have alike. Either the product is
- * the longest part, and the last wave's tiles still travel when it is done; or the link or the NIC
- * is, and idles until the first wave is done. */
-static double cost(const struct tile *t, int64_t m, int64_t n, int64_t k,
+/* Bytes of a piece of the exchange that holds whole tiles of any shape. */
+static uint64_t exchange_bytes(int64_t m, int64_t n)
+{
+    return (uint64_t)(gemmar_align_up(m, 256) * gemmar_align_up(n, 256)) * 2;
+}
+
+bool gemmar_plan_can_exchange(int64_t m, int64_t n, uint32_t nodes, uint32_t locals)
+{
+    return nodes <= 1 && locals == 2 && exchange_bytes(m, n) <= EXCHANGE_BYTES;
+}
+
+/* Microseconds of a call with this tile but for what all have alike. Either the product is the
+ * longest part, and the last wave's tiles still travel when it is done; or the link or the NIC is,
+ * and idles until the first wave is done. Push and exchange move the same bytes over the link, push
+ * in two hops, but in an exchange a consumer stages and adds every tile. Measured for the waves of
+ * a few microseconds that the shapes of docs/design.md, section 4, have. */
+static double cost(const struct tile *t, uint32_t strategy, int64_t m, int64_t n, int64_t k,
                    const struct gemmar_plan_facts *facts, uint32_t clusters)
 {
+    bool exchange = strategy == GEMMAR_STRATEGY_EXCHANGE;
     uint32_t locals = facts->locals;
     double chunks = (double)gemmar_div_up(m, t->m) * (double)gemmar_div_up(n, t->n);
     double waves = (double)gemmar_div_up((int64_t)chunks, clusters);
     double wave = 2.0 * t->m * t->n * (double)k / t->flop_per_us;
+    double more = EXCHANGE_US * waves + EXCHANGE_MORE_US * larger(waves - 2, 0) - HOP_US;
     /* Parts to their owners and results to all, for each byte of C and direction. */
     double per_byte = 2.0 * (locals - 1) / locals / (LINK_BYTES_PER_US * t->link_share);
     double last = chunks < clusters ? chunks : clusters;
     double net = net_time(t, m, n, facts);
     double tail = larger(2.0 * t->m * t->n * last * per_byte, net * last / larger(chunks, 1));
 
-    return larger(waves * wave + tail, wave + larger(2.0 * (double)m * (double)n * per_byte, net));
+    return larger(waves * wave + tail, wave + larger(2.0 * (double)m * (double)n * per_byte, net)) +
+           (exchange ? more : 0);
 }
 
-/* What nobody has measured: the tile that the model finds fastest, and what was best for most of
- * the measured shapes. Push was faster than pull on all of them. */
+/* What nobody has measured: the tile and strategy that the model finds fastest, and what was best
+ * for most of the measured shapes. Push was faster than pull on all of them. */
 static struct gemmar_tuned model(int64_t m, int64_t n, int64_t k,
                                  const struct gemmar_plan_facts *facts)
 {
@@ -186,14 +207,25 @@ static struct gemmar_tuned model(int64_t m, int64_t n, int64_t k,
     uint32_t clusters = facts->sms > 2 ? facts->sms / 2 : 1;
     /* Smaller tiles only begin sooner when a NIC is busy to the end. */
     double gain = facts->nodes > 1 ? LEAST_GAIN : 1, least = 0;
+    bool exchange = facts->strategy == GEMMAR_STRATEGY_EXCHANGE + 1;
+    bool either =
+        facts->strategy == 0 && gemmar_plan_can_exchange(m, n, facts->nodes, facts->locals);
 
-    for (uint32_t shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
-        double us = cost(&tiles[shape], m, n, k, facts, clusters);
+    for (uint32_t i = 0; i < GEMMAR_TILE_SHAPES * (either ? 2 : 1); i++) {
+        uint32_t shape = i % GEMMAR_TILE_SHAPES;
+        uint32_t strategy =
+            exchange || i >= GEMMAR_TILE_SHAPES ? GEMMAR_STRATEGY_EXCHANGE : GEMMAR_STRATEGY_PUSH;
+        double us = cost(&tiles[shape], strategy, m, n, k, facts, clusters);
 
-        if (shape == 0 || us < least * gain) {
+        if (i == 0 || us < least * gain) {
             how.shape = shape;
+            how.strategy = strategy;
             least = us;
         }
+    }
+    if (how.strategy == GEMMAR_STRATEGY_EXCHANGE &&
+        gemmar_div_up(m, tiles[how.shape].m) * gemmar_div_up(n, tiles[how.shape].n) <= clusters) {
+        how.link_bytes = 0; /* one wave: stores hold nothing up */
     }
     return how;
 }
@@ -225,18 +257,21 @@ static struct gemmar_tuned choose(int64_t m, int64_t n, int64_t k, uint32_t dtyp
     how.strategy = facts->strategy != 0 ? facts->strategy - 1 : how.strategy;
     how.lead = facts->lead != 0 ? facts->lead : how.lead;
     how.band = facts->band != 0 ? facts->band : how.band;
+    if (facts->strategy == 0 && how.strategy == GEMMAR_STRATEGY_EXCHANGE &&
+        !gemmar_plan_can_exchange(m, n, facts->nodes, facts->locals)) {
+        how.strategy = GEMMAR_STRATEGY_PUSH; /* a table's, that of a smaller C */
+    }
     return how;
 }
 
-static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
-                    const struct gemmar_plan_facts *facts, struct gemmar_plan *plan, char *why,
-                    size_t why_bytes)
+/* Can this call run as it is to? */
+static int can_run_so(int64_t m, int64_t n, const struct gemmar_tuned *how,
+                      const struct gemmar_plan_facts *facts, uint32_t resident, char *why,
+                      size_t why_bytes)
 {
-    uint32_t resident = facts->resident != 0 ? facts->resident : facts->sms;
-    struct gemmar_tuned how = choose(m, n, k, dtype, facts);
-    uint32_t least = how.strategy == GEMMAR_STRATEGY_PULL ? LEAST_PULL : LEAST_PUSH;
+    uint32_t least = how->strategy == GEMMAR_STRATEGY_PULL ? LEAST_PULL : LEAST_PUSH;
 
-    if (how.shape == GEMMAR_TILE_SHAPES) {
+    if (how->shape == GEMMAR_TILE_SHAPES) {
         (void)snprintf(why, why_bytes,
                        "tiles of %ux%u: a GPU has 256x256, 256x128, 128x256 and 128x128",
                        facts->tile_m, facts->tile_n);
@@ -246,8 +281,31 @@ static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
         (void)snprintf(why, why_bytes,
                        "%u thread blocks fit on a GPU at once, %s needs %u (GEMMAR_MAX_CTAS, MPS "
                        "limits, green contexts)",
-                       resident, least == LEAST_PULL ? "pull" : "push", least);
+                       resident, gemmar_strategy_name(how->strategy), least);
         return -EINVAL;
+    }
+    if (how->strategy == GEMMAR_STRATEGY_EXCHANGE &&
+        !gemmar_plan_can_exchange(m, n, facts->nodes, facts->locals)) {
+        (void)snprintf(why, why_bytes,
+                       "strategy exchange: for one node of two GPUs and a C of %d MiB at most in "
+                       "whole tiles, not %u nodes of %u and %lld x %lld",
+                       EXCHANGE_BYTES >> 20, facts->nodes, facts->locals, (long long)m,
+                       (long long)n);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int plan_gpu(int64_t m, int64_t n, int64_t k, uint32_t dtype,
+                    const struct gemmar_plan_facts *facts, struct gemmar_plan *plan, char *why,
+                    size_t why_bytes)
+{
+    uint32_t resident = facts->resident != 0 ? facts->resident : facts->sms;
+    struct gemmar_tuned how = choose(m, n, k, dtype, facts);
+    int rc = can_run_so(m, n, &how, facts, resident, why, why_bytes);
+
+    if (rc != 0) {
+        return rc;
     }
     plan->gpu = 1;
     plan->link_bytes = how.link_bytes;
@@ -386,6 +444,12 @@ static void capacity_gpu(const struct gemmar_plan *plan, struct gemmar_capacity 
             max64(c->partial_bytes, bytes * max64(chunks, slots * (map->locals - 1)));
         capacity_windows(plan, &tiles[i], slots, c);
     }
+    if (map->nodes <= 1 && map->locals == 2 &&
+        map->chunks > 0) { /* smaller shapes may use it all */
+        uint64_t bytes = exchange_bytes(map->m, map->n);
+
+        c->exchange_bytes = bytes < EXCHANGE_BYTES ? bytes : EXCHANGE_BYTES;
+    }
     c->parts = GEMMAR_CHUNK_PARTS;
     c->out_bytes = (uint64_t)map->m * (uint64_t)gemmar_plan_out_ld(map->n) * map->element_bytes;
 }
@@ -430,6 +494,7 @@ struct gemmar_capacity gemmar_capacity_max(const struct gemmar_capacity *a,
     struct gemmar_capacity c = {
         .partial_bytes = max64(a->partial_bytes, b->partial_bytes),
         .out_bytes = max64(a->out_bytes, b->out_bytes),
+        .exchange_bytes = max64(a->exchange_bytes, b->exchange_bytes),
         .parts = max64(a->parts, b->parts),
         .slice_bytes = max64(a->slice_bytes, b->slice_bytes),
         .sub_bytes = max64(a->sub_bytes, b->sub_bytes),
@@ -454,6 +519,8 @@ struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,
 
     c.partial_bytes = grown(have->partial_bytes, need->partial_bytes);
     c.out_bytes = grown(have->out_bytes, need->out_bytes);
+    c.exchange_bytes = grown(have->exchange_bytes, need->exchange_bytes);
+    c.exchange_bytes = c.exchange_bytes < EXCHANGE_BYTES ? c.exchange_bytes : EXCHANGE_BYTES;
     c.chunks = grown(have->chunks, need->chunks);
     c.slots = grown(have->slots, need->slots);
     c.slice_bytes = grown(have->slice_bytes, need->slice_bytes);
@@ -465,10 +532,10 @@ struct gemmar_capacity gemmar_capacity_grown(const struct gemmar_capacity *have,
 int gemmar_capacity_holds(const struct gemmar_capacity *have, const struct gemmar_capacity *need)
 {
     return have->partial_bytes >= need->partial_bytes && have->out_bytes >= need->out_bytes &&
-           have->parts >= need->parts && have->slice_bytes >= need->slice_bytes &&
-           have->sub_bytes >= need->sub_bytes && have->chunks >= need->chunks &&
-           have->slots >= need->slots && have->sub_slots >= need->sub_slots &&
-           have->direct >= need->direct;
+           have->exchange_bytes >= need->exchange_bytes && have->parts >= need->parts &&
+           have->slice_bytes >= need->slice_bytes && have->sub_bytes >= need->sub_bytes &&
+           have->chunks >= need->chunks && have->slots >= need->slots &&
+           have->sub_slots >= need->sub_slots && have->direct >= need->direct;
 }
 
 struct gemmar_local_plan gemmar_plan_local(const struct gemmar_plan *plan, uint32_t ctas)

@@ -4,6 +4,7 @@
 #ifndef GEMMAR_KERNELS_PLAN_H
 #define GEMMAR_KERNELS_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,10 +41,11 @@ struct gemmar_plan {
  * same. Component-wise maxima of several shapes are a capacity again.
  */
 struct gemmar_capacity {
-    uint64_t partial_bytes; /* of partial */
-    uint64_t out_bytes;     /* of out: in chunks, or on a GPU the rows of C */
-    uint64_t slice_bytes;   /* chunks of one owner; on a GPU those that may go direct */
-    uint64_t sub_bytes;     /* two-shot: one node's part of them; 0 otherwise */
+    uint64_t partial_bytes;  /* of partial */
+    uint64_t out_bytes;      /* of out: in chunks, or on a GPU the rows of C */
+    uint64_t exchange_bytes; /* GPU, one node of two ranks: of a piece of the exchange */
+    uint64_t slice_bytes;    /* chunks of one owner; on a GPU those that may go direct */
+    uint64_t sub_bytes;      /* two-shot: one node's part of them; 0 otherwise */
     uint64_t chunks;
     uint64_t slots;     /* chunks of one owner */
     uint64_t sub_slots; /* two-shot: chunks of one node's part; 0 otherwise */
@@ -55,6 +57,10 @@ struct gemmar_capacity {
 int gemmar_plan_make(int64_t m, int64_t n, int64_t k, uint32_t dtype,
                      const struct gemmar_plan_facts *facts, struct gemmar_plan *out, char *why,
                      size_t why_bytes);
+
+/* Can a call of this shape exchange its products? On GPUs: one node of two ranks, and a C that is
+ * not so large that the memory for it would be wasted on what push does as well. */
+bool gemmar_plan_can_exchange(int64_t m, int64_t n, uint32_t nodes, uint32_t locals);
 
 /* Rows and columns of a tile of the tensor-core kernel; `shape` < GEMMAR_TILE_SHAPES. */
 void gemmar_plan_tile(uint32_t shape, uint32_t *out_m, uint32_t *out_n);

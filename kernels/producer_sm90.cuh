@@ -70,7 +70,7 @@ gemmar_producer(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const g
         if (threadIdx.x % 32 == 0) {
             uint32_t sources = gemmar_item_sources(p.call, r, item);
 
-            if (r.computes && i < r.firsts) {
+            if (gemmar_item_multiplies(p.call, r, i)) {
                 gemmar_produce<T, N_MAJOR>(&p.a, &p.b, s.stages, s.barriers, &stage, r.cta,
                                            item.row, item.col, (int32_t)p.call.map.m, k_blocks);
             }

@@ -19,7 +19,8 @@
 /* Members that the first layout does not have. */
 static gemmarResult_t check_later(const gemmarConfig_t *c, struct gemmar_error *error)
 {
-    if ((int)c->strategy < (int)gemmarStrategyAuto || (int)c->strategy > (int)gemmarStrategyPull) {
+    if ((int)c->strategy < (int)gemmarStrategyAuto ||
+        (int)c->strategy > (int)gemmarStrategyExchange) {
         return gemmar_error_set(error, gemmarInvalidArgument, "config: strategy %d is not one",
                                 (int)c->strategy);
     }
@@ -107,7 +108,7 @@ static void from_knobs(struct gemmar_settings *s, const struct gemmar_knobs *k)
     s->check = (uint64_t)k->check;
     s->epoch_start = (uint64_t)k->epoch_start;
     s->signal = (uint64_t)k->signal;     /* stamp|imm: the order of enum gemmar_signal_mode */
-    s->strategy = (uint64_t)k->strategy; /* auto|push|pull: 0, enum gemmar_strategy + 1 */
+    s->strategy = (uint64_t)k->strategy; /* auto|...: 0, enum gemmar_strategy + 1 */
     s->deterministic = (uint64_t)k->deterministic;
     s->ctas = (uint32_t)k->ctas;
     s->max_ctas = (uint32_t)k->max_ctas;

@@ -15,7 +15,8 @@ void gemmar_trace_name(uint32_t algo, uint32_t strategy, uint32_t locals,
                        char out_way[GEMMAR_TRACE_WAY_BYTES])
 {
     static const char *const between[] = {"", "direct", "two-shot"}, *const inside[] = {"push",
-                                                                                        "pull"};
+                                                                                        "pull",
+                                                                                        "exchange"};
     const char *first = algo < COUNT(between) ? between[algo] : "other";
     const char *then = locals == 1 ? "" : strategy < COUNT(inside) ? inside[strategy] : "other";
 

@@ -78,6 +78,26 @@ static int take_word(const char *text, const char *first, const char *second, ui
     return *out || strcmp(text, first) == 0 ? 0 : -EINVAL;
 }
 
+static const char *const strategies[GEMMAR_STRATEGIES] = {
+    [GEMMAR_STRATEGY_PUSH] = "push",
+    [GEMMAR_STRATEGY_PULL] = "pull",
+    [GEMMAR_STRATEGY_EXCHANGE] = "exchange",
+};
+
+const char *gemmar_strategy_name(uint32_t strategy)
+{
+    return strategies[strategy];
+}
+
+static int take_strategy(const char *text, uint32_t *out)
+{
+    *out = 0;
+    while (*out < GEMMAR_STRATEGIES && strcmp(text, strategies[*out]) != 0) {
+        ++*out;
+    }
+    return *out < GEMMAR_STRATEGIES ? 0 : -EINVAL;
+}
+
 static int take_tile(const char *text, uint32_t *out_shape)
 {
     for (uint32_t shape = 0; shape < GEMMAR_TILE_SHAPES; shape++) {
@@ -109,7 +129,7 @@ static int take_field(int field, const char *text, struct gemmar_tuning_entry *e
         return rc;
     case 4: return take_u32(text, 1, GEMMAR_MAX_LOCAL_RANKS, &e->locals);
     case 5: return take_tile(text, &e->how.shape);
-    case 6: return take_word(text, "push", "pull", &e->how.strategy);
+    case 6: return take_strategy(text, &e->how.strategy);
     case 7: return take_u32(text, 1, GEMMAR_TUNING_MAX_LEAD, &e->how.lead);
     case 8: return take_u32(text, 0, GEMMAR_TUNING_MAX_LINK, &e->how.link_bytes);
     default: return take_u32(text, 1, GEMMAR_TUNING_MAX_BAND, &e->how.band);
@@ -130,7 +150,7 @@ static int take_line(const struct line *line, struct gemmar_tuning *t, char *why
                                              "bf16 or fp16",
                                              "ranks of a node from 1 to 16",
                                              "256x256, 256x128, 128x256 or 128x128",
-                                             "push or pull",
+                                             "push, pull or exchange",
                                              "a lead from 1 to 16",
                                              "link bytes from 0 to 67108864",
                                              "a band from 1 to 1024"};
@@ -292,9 +312,8 @@ void gemmar_tuning_line(const struct gemmar_tuning_entry *e, char *text, size_t 
     uint32_t m, n;
 
     gemmar_plan_tile(e->how.shape, &m, &n);
-    (void)snprintf(text, bytes, "%lld %lld %lld %s %u %ux%u %s %u %u %u", (long long)e->m,
-                   (long long)e->n, (long long)e->k,
-                   e->dtype == GEMMAR_DTYPE_FP16 ? "fp16" : "bf16", e->locals, m, n,
-                   e->how.strategy == GEMMAR_STRATEGY_PULL ? "pull" : "push", e->how.lead,
-                   e->how.link_bytes, e->how.band);
+    (void)snprintf(
+        text, bytes, "%lld %lld %lld %s %u %ux%u %s %u %u %u", (long long)e->m, (long long)e->n,
+        (long long)e->k, e->dtype == GEMMAR_DTYPE_FP16 ? "fp16" : "bf16", e->locals, m, n,
+        gemmar_strategy_name(e->how.strategy), e->how.lead, e->how.link_bytes, e->how.band);
 }

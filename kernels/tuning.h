@@ -5,10 +5,10 @@
 //
 //   M N K TYPE G TILE STRATEGY LEAD LINK BAND      8192 8192 4096 bf16 2 256x256 push 2 1048576 8
 //
-// TYPE is bf16 or fp16, G the ranks of a node, TILE one of the kernel's, STRATEGY push or pull;
-// LEAD, LINK (bytes) and BAND as in struct gemmar_tuned. No two lines have the same M N K TYPE G.
-// Whether B is transposed is not part of it: that may differ between ranks, and these choices may
-// not.
+// TYPE is bf16 or fp16, G the ranks of a node, TILE one of the kernel's, STRATEGY push, pull or
+// exchange (which is push where ranks cannot exchange: kernels/plan.h); LEAD, LINK (bytes) and BAND
+// as in struct gemmar_tuned. No two lines have the same M N K TYPE G. Whether B is transposed is
+// not part of it: that may differ between ranks, and these choices may not.
 #ifndef GEMMAR_KERNELS_TUNING_H
 #define GEMMAR_KERNELS_TUNING_H
 
@@ -63,6 +63,9 @@ const struct gemmar_tuning_entry *gemmar_tuning_find(const struct gemmar_tuning 
 
 /* Put in an entry, in place of the one of the same call. 0, or -ENOSPC. */
 int gemmar_tuning_put(struct gemmar_tuning *tuning, const struct gemmar_tuning_entry *entry);
+
+/* push, pull or exchange; `strategy` is an enum gemmar_strategy. */
+const char *gemmar_strategy_name(uint32_t strategy);
 
 /* An entry as the text of a line, without its end. */
 void gemmar_tuning_line(const struct gemmar_tuning_entry *entry, char *text, size_t bytes);

@@ -54,7 +54,7 @@ GEMMAR_HD uint32_t gemmar_visit_slot(const struct gemmar_tile_map *map, uint32_t
 /* How the lists of a call are made; agreed by the ranks of a node. */
 struct gemmar_visit_order {
     uint32_t block; /* chunks of each owner in a round */
-    uint32_t lead;  /* rounds of F before O(0), at least 1 */
+    uint32_t lead;  /* rounds of F before O(0), or of P before S(0), at least 1 */
     uint32_t band;  /* rows of chunks walked together */
     /* Several nodes, one shot: so many neighbours of a walk leave in one message, at least 1. */
     uint32_t together;
@@ -136,6 +136,49 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_at(const struct gemmar_tile_map *map,
     }
     q -= t < pairs ? round : foreign - ahead - pairs * round;
     return gemmar_visit_of(map, local, order, t * order->block + q);
+}
+
+/*
+ * Exchange: all ranks walk all chunks in one order. A cluster's list is P(0) .. P(lead - 1), S(0),
+ * P(lead), S(1), ...: P(j) computes its j-th chunk and sends it, S(j) adds the other rank's. Why it
+ * ends: in every list, S of a chunk stands behind P of that chunk, and before a P stand only S of
+ * chunks that are earlier in the walk. So the earliest chunk that an S waits for is computed
+ * and sent on the other rank without a wait that does not end, however many clusters each has.
+ */
+struct gemmar_visit_step {
+    uint32_t adds;  /* 1: S, 0: P */
+    uint32_t index; /* j */
+};
+
+/* Step i, 0 <= i < 2 * work, of a cluster that has `work` chunks. */
+GEMMAR_HD struct gemmar_visit_step gemmar_visit_step_at(uint32_t work, uint32_t lead, uint32_t i)
+{
+    struct gemmar_visit_step step;
+    uint32_t ahead = lead < work ? lead : work, q;
+
+    if (i < ahead) {
+        step.adds = 0;
+        step.index = i;
+        return step;
+    }
+    q = i - ahead;
+    step.adds = q >= 2 * (work - ahead) || q % 2 == 0;
+    step.index = !step.adds ? ahead + q / 2 : q < 2 * (work - ahead) ? q / 2 : i - work;
+    return step;
+}
+
+/* The p-th chunk of the walk. */
+GEMMAR_HD struct gemmar_visit gemmar_visit_exchange(const struct gemmar_tile_map *map,
+                                                    uint32_t local,
+                                                    const struct gemmar_visit_order *order,
+                                                    uint32_t p)
+{
+    struct gemmar_visit v;
+
+    v.owner = local;
+    v.chunk = gemmar_visit_slot(map, 0, (uint32_t)map->chunks, order->band, p);
+    v.slot = v.chunk;
+    return v;
 }
 
 /* Behind its list, with more than one node, a rank reduces: direct, all own chunks in the order of

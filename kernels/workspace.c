@@ -261,6 +261,15 @@ void gemmar_workspace_fill(const struct gemmarComm *comm, const struct gemmar_wo
             .told = (uint64_t *)(base + l->told),
         };
     }
+    if (comm->place.locals == 2) {
+        char *other = w->bases[1 - comm->place.local];
+
+        call->exchange = (struct gemmar_exchange_view){
+            .mine = own + l->exchange,
+            .peers = other + l->exchange,
+            .bytes = l->capacity.exchange_bytes,
+        };
+    }
     call->words = (struct gemmar_rank_words){
         .epoch = &w->words->epoch,
         .busy = &w->words->busy,

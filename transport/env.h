@@ -109,7 +109,7 @@
     X(ctas, INT, "GEMMAR_CTAS", "0", 0, 1024, "", "threads or CTAs of a call; 0: the plan's")      \
     X(max_ctas, INT, "GEMMAR_MAX_CTAS", "0", 0, 1024, "",                                          \
       "CTAs of a call on a GPU at most, so that other kernels have room; 0: all that fit")         \
-    X(strategy, CHOICE, "GEMMAR_STRATEGY", "auto", 0, 0, "auto|push|pull",                         \
+    X(strategy, CHOICE, "GEMMAR_STRATEGY", "auto", 0, 0, "auto|push|pull|exchange",                \
       "how the products of a node's GPUs come together")                                           \
     X(tuning, TEXT, "GEMMAR_TUNING", "", 0, 0, "",                                                 \
       "path of a tuning table for GPUs, read by rank 0 for all ranks")                             \

@@ -67,7 +67,9 @@ typedef enum {
 typedef enum {
     gemmarStrategyAuto = 0, /* the plan chooses */
     gemmarStrategyPush = 1, /* each GPU sends its part to the owner, whose product adds it */
-    gemmarStrategyPull = 2  /* the owner fetches the others' parts and adds them */
+    gemmarStrategyPull = 2, /* the owner fetches the others' parts and adds them */
+    /* two GPUs of one node alone: each sends its part of everything to the other, and both add */
+    gemmarStrategyExchange = 3
 } gemmarStrategy_t;
 
 /* Settings of a communicator; begin with GEMMAR_CONFIG_INITIALIZER. All ranks pass equal values

@@ -19,6 +19,30 @@ static __device__ __forceinline__ void gemmar_st_relaxed_sys(uint64_t *word, uin
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+/* Sixteen bytes: four words, each with an order of its own. */
+static __device__ __forceinline__ uint4 gemmar_ld_relaxed_sys_v4(const uint4 *words)
+{
+    uint4 value;
+
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(words)
+                 : "memory");
+    return value;
+}
+
+static __device__ __forceinline__ void gemmar_st_relaxed_sys_v4(uint4 *words, const uint4 &value)
+{
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(words), "r"(value.x),
+                 "r"(value.y), "r"(value.z), "r"(value.w)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void gemmar_st_release_sys(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
 static __device__ __forceinline__ void gemmar_fence_acq_rel_sys(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");

@@ -35,7 +35,7 @@ static const char help[] =
     "                      ring: it takes none. Calls must be left and say why; then all is well\n"
     "  --turns N           calls one behind the other, each with other rows of A and another C\n"
     "                      (default 1, between nodes 4)\n"
-    "  --strategy WHICH    push or pull (default both)\n"
+    "  --strategy WHICH    push, pull or, with two ranks, exchange (default all)\n"
     "  --nn                B is [K,N] (default [N,K])\n"
     "  --fp16              (default bf16)\n"
     "  --normal            inputs that are about normally distributed, compared within the bound "
@@ -64,7 +64,7 @@ static const char help[] =
     "                      the product alone: cuBLASLt's time over its time\n"
     "  --runs N            (default 15)\n"
     "  --json FILE         append one object for each shape\n"
-    "  --trace FILE        append the events of one more call of the product alone and of push: a\n"
+    "  --trace FILE        append the events of one more call of the product alone and of the\n"
     "                      line for each tile with shape, GPU, way, CTA, tile, then 1 + owner and "
     "the\n"
     "                      times of enum gemmar_trace_event in ns; tools/plot-trace draws it\n";
@@ -73,6 +73,16 @@ static int usage(void)
 {
     fputs(help, stderr);
     return 2;
+}
+
+static bool parse_strategy(const char *text)
+{
+    options.strategy = 0;
+    while (options.strategy < GEMMAR_STRATEGIES &&
+           strcmp(text, gemmar_strategy_name((uint32_t)options.strategy)) != 0) {
+        options.strategy++;
+    }
+    return options.strategy < GEMMAR_STRATEGIES;
 }
 
 static bool parse_option(int c)
@@ -88,7 +98,7 @@ static bool parse_option(int c)
     case 'U': options.turns = atoi(optarg); break;
     case 'r': options.locals = atoi(optarg); break;
     case 'c': options.ctas = (uint32_t)atoi(optarg); break;
-    case 's': options.strategy = strcmp(optarg, "pull") == 0; break;
+    case 's': return parse_strategy(optarg);
     case 't': return sscanf(optarg, "%ux%u", &options.tile_m, &options.tile_n) == 2;
     case 'B': options.band = (uint32_t)atoi(optarg); break;
     case 'n': options.trans_b = false; break;
@@ -141,7 +151,7 @@ static bool parse(int argc, char **argv)
     return options.nodes >= 1 && options.locals >= 1 && options.ranks <= MAX_RANKS &&
            options.runs >= 1 && options.turns <= MAX_TURNS &&
            (options.nodes > 1 ? !options.bench : options.hold == NIC_RUNS) &&
-           (options.random > 0 || optind < argc);
+           can(options.strategy) && (options.random > 0 || optind < argc);
 }
 
 static void one(const struct shape *s, const struct call_kind *kind)
@@ -160,8 +170,8 @@ static void one(const struct shape *s, const struct call_kind *kind)
         return;
     }
     for (uint32_t algo = first; algo <= last; algo++) {
-        for (int strategy = 0; strategy < 2; strategy++) {
-            if (options.strategy < 0 || options.strategy == strategy) {
+        for (int strategy = 0; strategy < GEMMAR_STRATEGIES; strategy++) {
+            if (options.strategy < 0 ? can(strategy) : options.strategy == strategy) {
                 check(s, kind, algo, strategy, options.seed);
             }
         }

@@ -39,7 +39,7 @@ struct options {
     int turns;                /* calls enqueued one behind the other */
     enum nic_mode hold;
     uint32_t ctas, tile_m, tile_n, band, lead;
-    int strategy; /* enum gemmar_strategy, -1: both */
+    int strategy; /* enum gemmar_strategy, -1: all that these ranks can */
     int senders;  /* -1: the plan's */
     bool trans_b, bf16, bench, normal;
     int random, runs, skew;
@@ -91,6 +91,8 @@ uint64_t next_random(uint64_t *state);
 void open_ranks(void);
 /* algo: enum gemmar_algo; LOCAL for one node of `locals` ranks. */
 struct gemmar_plan make_plan(const struct shape *s, uint32_t algo, uint32_t locals, int strategy);
+/* Can these ranks call with it? */
+bool can(int strategy);
 /* Workspaces for at least what the plan needs. */
 void want_workspaces(const struct gemmar_plan *plan);
 /* New ones of the same capacity, and no call was left: behind calls that were. */

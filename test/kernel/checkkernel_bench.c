@@ -80,8 +80,8 @@ static void blas(struct rank *r, const struct shape *s, const struct call_kind *
     must_blas(cublasLtMatmulDescDestroy(op), "destroy");
 }
 
-enum way { WAY_BLAS, WAY_ALONE, WAY_PUSH, WAY_PULL, WAYS };
-static const char *const way_names[WAYS] = {"cublaslt", "gemm alone", "push", "pull"};
+enum way { WAY_BLAS, WAY_ALONE, WAY_PUSH, WAY_PULL, WAY_EXCHANGE, WAYS };
+static const char *const way_names[WAYS] = {"cublaslt", "gemm alone", "push", "pull", "exchange"};
 
 static float timed(enum way way, const struct shape *s, const struct call_kind *kind,
                    const struct gemmar_plan *plan)
@@ -116,14 +116,17 @@ static float timed(enum way way, const struct shape *s, const struct call_kind *
 
 /* One more call of each way, with its events in a file. */
 static void trace(const struct shape *s, const struct call_kind *kind,
-                  const struct gemmar_plan *plans)
+                  const struct gemmar_plan *plans, const bool *used)
 {
     size_t words = (size_t)TRACE_CTAS * TRACE_ITEMS * GEMMAR_TRACE_EVENTS;
     struct gemmar_traced of = {.m = s->m, .n = s->n, .k = s->k};
     uint64_t *host = malloc(words * 8);
     FILE *file = fopen(options.trace, "a");
 
-    for (int w = WAY_ALONE; w <= WAY_PUSH; w++) {
+    for (int w = WAY_ALONE; w < WAYS; w++) {
+        if (!used[w] || w == WAY_PULL) {
+            continue;
+        }
         for (int i = 0; i < options.ranks; i++) {
             use(&ranks[i]);
             ranks[i].trace = device_memory(words * 8);
@@ -145,21 +148,37 @@ static void trace(const struct shape *s, const struct call_kind *kind,
     free(host);
 }
 
+static bool can_bench(const struct shape *s, int strategy)
+{
+    return strategy != GEMMAR_STRATEGY_EXCHANGE ||
+           gemmar_plan_can_exchange(s->m, s->n, (uint32_t)options.nodes, (uint32_t)options.locals);
+}
+
 void bench(const struct shape *s, const struct call_kind *kind)
 {
-    struct gemmar_plan plans[WAYS] = {
-        [WAY_ALONE] = make_plan(s, GEMMAR_ALGO_LOCAL, 1, GEMMAR_STRATEGY_PUSH),
-        [WAY_PUSH] =
-            make_plan(s, GEMMAR_ALGO_LOCAL, (uint32_t)options.locals, GEMMAR_STRATEGY_PUSH),
-        [WAY_PULL] =
-            make_plan(s, GEMMAR_ALGO_LOCAL, (uint32_t)options.locals, GEMMAR_STRATEGY_PULL),
-    };
+    static const int strategies[WAYS] = {[WAY_PUSH] = GEMMAR_STRATEGY_PUSH,
+                                         [WAY_PULL] = GEMMAR_STRATEGY_PULL,
+                                         [WAY_EXCHANGE] = GEMMAR_STRATEGY_EXCHANGE};
     static float ms[WAYS][MAX_RUNS];
-    bool used[WAYS] = {true, true, options.strategy != GEMMAR_STRATEGY_PULL,
-                       options.strategy != GEMMAR_STRATEGY_PUSH};
+    struct gemmar_plan plans[WAYS] = {[WAY_ALONE] =
+                                          make_plan(s, GEMMAR_ALGO_LOCAL, 1, GEMMAR_STRATEGY_PUSH)};
+    bool used[WAYS] = {true, true};
+    int first = WAY_PUSH; /* of those used */
 
+    for (int w = WAY_PUSH; w < WAYS; w++) {
+        used[w] =
+            options.strategy < 0 ? can_bench(s, strategies[w]) : options.strategy == strategies[w];
+        if (used[w]) {
+            plans[w] = make_plan(s, GEMMAR_ALGO_LOCAL, (uint32_t)options.locals, strategies[w]);
+        }
+    }
+    while (!used[first]) {
+        first++;
+    }
     for (int w = WAY_ALONE; w < WAYS; w++) {
-        want_workspaces(&plans[w]);
+        if (used[w]) {
+            want_workspaces(&plans[w]);
+        }
     }
     allocate(s, kind);
     fill(s, kind, 1);
@@ -175,17 +194,17 @@ void bench(const struct shape *s, const struct call_kind *kind)
         }
     }
     if (options.trace != NULL) {
-        trace(s, kind, plans);
+        trace(s, kind, plans, used);
     }
     release();
     printf("%6ld %6ld %6ld %s %s tile %ux%u", s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16",
-           kind->trans_b ? "nt" : "nn", plans[WAY_PUSH].map.tile_m, plans[WAY_PUSH].map.tile_n);
+           kind->trans_b ? "nt" : "nn", plans[first].map.tile_m, plans[first].map.tile_n);
     if (json != NULL) {
         fprintf(
             json,
             "{\"m\":%ld,\"n\":%ld,\"k\":%ld,\"dtype\":\"%s\",\"layout\":\"%s\",\"tile\":\"%ux%u\"",
             s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16", kind->trans_b ? "nt" : "nn",
-            plans[WAY_PUSH].map.tile_m, plans[WAY_PUSH].map.tile_n);
+            plans[first].map.tile_m, plans[first].map.tile_n);
     }
     for (int w = 0; w < WAYS; w++) {
         if (used[w]) {

@@ -111,9 +111,9 @@ static void report(const struct shape *s, const struct call_kind *kind,
     printf("%6ld %6ld %6ld %s %s %s %s alpha %g beta %g bias %d pad %ld copies %u tile %ux%u: %lu "
            "wrong, %lu other bits, worst %.2f of the bound, first %lld, %lu of the network\n",
            s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16", kind->trans_b ? "nt" : "nn",
-           plan->tensor.strategy == GEMMAR_STRATEGY_PULL ? "pull" : "push", name_of(plan->algo),
-           kind->alpha, kind->beta, kind->bias, kind->pad, kind->copies, plan->map.tile_m,
-           plan->map.tile_n, found->wrong, found->other_bits, options.normal ? found->worst : 0.0,
+           gemmar_strategy_name(plan->tensor.strategy), name_of(plan->algo), kind->alpha,
+           kind->beta, kind->bias, kind->pad, kind->copies, plan->map.tile_m, plan->map.tile_n,
+           found->wrong, found->other_bits, options.normal ? found->worst : 0.0,
            (long long)found->first - 1, carried);
     fflush(stdout);
 }
@@ -211,7 +211,9 @@ void check_random(void)
                                  .bf16 = next_random(&state) % 2,
                                  .pad = (int64_t)(next_random(&state) % 3) * 8,
                                  .copies = (uint32_t)(next_random(&state) % 3)};
-        int strategy = options.strategy >= 0 ? options.strategy : (int)(next_random(&state) % 2);
+        int strategies = can(GEMMAR_STRATEGY_EXCHANGE) ? 3 : 2;
+        int strategy =
+            options.strategy >= 0 ? options.strategy : (int)(next_random(&state) % strategies);
         uint32_t algo = options.nodes == 1  ? GEMMAR_ALGO_LOCAL
                         : options.algo != 0 ? options.algo
                                             : GEMMAR_ALGO_DIRECT + (uint32_t)(i % 2);

@@ -151,6 +151,8 @@ static void open_workspaces(const struct gemmar_capacity *capacity)
         must(cudaFree(r->workspace), "free");
         r->workspace = device_memory(layout.bytes);
         must(cudaMemset(r->workspace, 0, layout.bytes), "clear");
+        must(cudaMemset(r->workspace + layout.exchange, 0xff, 2 * capacity->exchange_bytes),
+             "nothing has come");
         must(cudaMemcpy(&((struct gemmar_words *)(r->workspace + layout.words))->epoch, &epoch, 8,
                         cudaMemcpyHostToDevice),
              "epoch");
@@ -183,6 +185,11 @@ void renew_workspaces(void)
         memset(ranks[i].abort_word, 0, 256); /* and the trouble */
     }
     open_workspaces(&same);
+}
+
+bool can(int strategy)
+{
+    return strategy != GEMMAR_STRATEGY_EXCHANGE || (options.nodes == 1 && options.locals == 2);
 }
 
 struct gemmar_plan make_plan(const struct shape *s, uint32_t algo, uint32_t locals, int strategy)
@@ -302,6 +309,15 @@ void enqueue(int i, const struct shape *s, const struct call_kind *kind,
     call.out_ld = gemmar_plan_out_ld(s->n);
     for (uint32_t g = 0; g < call.place.locals; g++) {
         fill_local(i, g, kind, c, &call, &targets[g]);
+    }
+    if (call.place.locals == 2) {
+        char *other = ranks[i ^ 1].workspace;
+
+        call.exchange = (struct gemmar_exchange_view){
+            .mine = r->workspace + layout.exchange,
+            .peers = other + layout.exchange,
+            .bytes = layout.capacity.exchange_bytes,
+        };
     }
     call.rank_of = r->rank_of;
     call.words = (struct gemmar_rank_words){

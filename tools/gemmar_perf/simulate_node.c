@@ -283,6 +283,7 @@ static int make_plan(const struct gemmar_sim_machine *machine, const struct gemm
         .tile_m = call->tile_m,
         .tile_n = call->tile_n,
         .sms = (uint32_t)machine->sms,
+        .strategy = GEMMAR_STRATEGY_PUSH + 1, /* what is simulated */
         .net_mbps = (uint32_t)fmin(machine->nics * machine->nic_gbits * 1e3, UINT32_MAX),
     };
 

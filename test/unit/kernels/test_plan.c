@@ -322,12 +322,16 @@ START_TEST(the_model_finds_the_measured_tiles)
 {
     static const struct {
         int64_t m, n, k;
-        uint32_t shape;
+        uint32_t shape, strategy, senders; /* 0: all */
     } best[] = {
-        {8192, 8192, 4096, GEMMAR_TILE_256X256}, {8192, 8192, 1024, GEMMAR_TILE_256X256},
-        {8192, 8192, 512, GEMMAR_TILE_256X256},  {4096, 8192, 3584, GEMMAR_TILE_256X256},
-        {2048, 2048, 1024, GEMMAR_TILE_256X128}, {512, 8192, 4096, GEMMAR_TILE_256X128},
-        {128, 8192, 4096, GEMMAR_TILE_128X128},
+        {8192, 8192, 4096, GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, 32},
+        {8192, 8192, 1024, GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, 32},
+        {8192, 8192, 512, GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, 32},
+        {4096, 8192, 3584, GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, 32},
+        {4096, 4096, 2048, GEMMAR_TILE_256X256, GEMMAR_STRATEGY_PUSH, 32},
+        {2048, 2048, 1024, GEMMAR_TILE_256X128, GEMMAR_STRATEGY_EXCHANGE, 64},
+        {512, 8192, 4096, GEMMAR_TILE_256X128, GEMMAR_STRATEGY_EXCHANGE, 64},
+        {128, 8192, 4096, GEMMAR_TILE_128X128, GEMMAR_STRATEGY_EXCHANGE, 0},
     };
     struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132, .resident = 132};
 
@@ -337,7 +341,10 @@ START_TEST(the_model_finds_the_measured_tiles)
         ck_assert_msg(plan.tensor.shape == best[i].shape, "%lld x %lld x %lld: tile %u",
                       (long long)best[i].m, (long long)best[i].n, (long long)best[i].k,
                       plan.tensor.shape);
-        ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_PUSH);
+        ck_assert_msg(plan.tensor.strategy == best[i].strategy, "%lld x %lld x %lld: strategy %u",
+                      (long long)best[i].m, (long long)best[i].n, (long long)best[i].k,
+                      plan.tensor.strategy);
+        ck_assert_uint_eq(gemmar_plan_local_gpu(&plan, 132, 0).senders, best[i].senders);
     }
 }
 END_TEST
@@ -435,8 +442,70 @@ START_TEST(every_shape_has_a_plan_on_a_gpu)
         struct gemmar_plan plan = plan_gpu(m, n, k, &facts);
 
         ck_assert_uint_ge(plan.tensor.order.block, 1);
-        ck_assert_uint_ge(gemmar_plan_local_gpu(&plan, facts.resident, 0).senders, 1);
+        ck_assert(plan.tensor.strategy != GEMMAR_STRATEGY_EXCHANGE || facts.locals == 2);
     }
+}
+END_TEST
+
+static int plan_exchange(int64_t m, int64_t n, const struct gemmar_plan_facts *facts,
+                         struct gemmar_plan *plan, char *why, size_t bytes)
+{
+    return gemmar_plan_make(m, n, 64, GEMMAR_DTYPE_BF16, facts, plan, why, bytes);
+}
+
+START_TEST(an_exchange_is_for_two_gpus_and_no_large_result)
+{
+    struct gemmar_plan_facts facts = {
+        .nodes = 1, .locals = 2, .sms = 132, .strategy = GEMMAR_STRATEGY_EXCHANGE + 1};
+    struct gemmar_plan plan;
+    char why[200] = "";
+
+    ck_assert_int_eq(plan_exchange(1, 1, &facts, &plan, why, sizeof(why)), 0);
+    ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_EXCHANGE);
+    ck_assert_int_eq(plan_exchange(4096, 8192, &facts, &plan, why, sizeof(why)), 0);
+    ck_assert_uint_eq(gemmar_plan_capacity(&plan).exchange_bytes, 64 << 20);
+    ck_assert_int_eq(plan_exchange(4097, 8192, &facts, &plan, why, sizeof(why)), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "64 MiB"));
+    facts.locals = 3;
+    ck_assert_int_eq(plan_exchange(1, 1, &facts, &plan, why, sizeof(why)), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "not 1 nodes of 3"));
+    facts.locals = 2;
+    facts.nodes = 2;
+    ck_assert_int_eq(plan_exchange(1, 1, &facts, &plan, why, sizeof(why)), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "not 2 nodes of 2"));
+    facts.sms = 0; /* a CPU has no strategies */
+    ck_assert_int_eq(plan_exchange(1, 1, &facts, &plan, why, sizeof(why)), 0);
+}
+END_TEST
+
+/* A table's exchange is for the ranks and the size that can; memory for it is there only then. */
+START_TEST(a_table_does_not_make_ranks_exchange_that_cannot)
+{
+    static struct gemmar_tuning table;
+    struct gemmar_tuning_entry entry = {
+        .m = 4096,
+        .n = 8192,
+        .k = 64,
+        .dtype = GEMMAR_DTYPE_BF16,
+        .locals = 2,
+        .how = {GEMMAR_TILE_256X256, GEMMAR_STRATEGY_EXCHANGE, 1, 1 << 20, 8}};
+    struct gemmar_plan_facts facts = {.nodes = 1, .locals = 2, .sms = 132, .tuning = &table};
+    struct gemmar_plan plan;
+
+    ck_assert_int_eq(gemmar_tuning_put(&table, &entry), 0);
+    plan = plan_gpu(4096, 8192, 64, &facts);
+    ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_EXCHANGE);
+    plan = plan_gpu(5000, 8192, 64, &facts);
+    ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_PUSH);
+    ck_assert_uint_eq(gemmar_plan_capacity(&plan).exchange_bytes, 64 << 20); /* a smaller C may */
+    facts.nodes = 2;
+    plan = plan_gpu(4096, 8192, 64, &facts);
+    ck_assert_uint_eq(plan.tensor.strategy, GEMMAR_STRATEGY_PUSH);
+    ck_assert_uint_eq(gemmar_plan_capacity(&plan).exchange_bytes, 0);
+    facts.nodes = 1;
+    facts.locals = 4;
+    plan = plan_gpu(4096, 8192, 64, &facts);
+    ck_assert_uint_eq(gemmar_plan_capacity(&plan).exchange_bytes, 0);
 }
 END_TEST
 
@@ -457,7 +526,7 @@ START_TEST(too_few_resident_ctas_are_refused)
     ck_assert_int_eq(
         gemmar_plan_make(100, 100, 100, GEMMAR_DTYPE_BF16, &facts, &plan, why, sizeof(why)),
         -EINVAL);
-    ck_assert_ptr_nonnull(strstr(why, "push needs 2"));
+    ck_assert_ptr_nonnull(strstr(why, "exchange needs 2"));
 }
 END_TEST
 
@@ -484,6 +553,8 @@ int main(void)
     tcase_add_test(tests, the_algorithm_follows_the_rate_of_the_nic);
     tcase_add_test(tests, settings_go_before_the_table_and_that_before_the_model);
     tcase_add_test(tests, every_shape_has_a_plan_on_a_gpu);
+    tcase_add_test(tests, an_exchange_is_for_two_gpus_and_no_large_result);
+    tcase_add_test(tests, a_table_does_not_make_ranks_exchange_that_cannot);
     tcase_add_test(tests, too_few_resident_ctas_are_refused);
     suite_add_tcase(suite, tests);
     srunner_set_tap(runner, "-");

@@ -47,11 +47,11 @@ START_TEST(later_members_count_only_where_they_are)
     ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
     ck_assert_uint_eq(settings.strategy, GEMMAR_STRATEGY_PUSH + 1);
     ck_assert_uint_eq(settings.max_ctas, 64);
-    config.strategy = gemmarStrategyPull;
+    config.strategy = gemmarStrategyExchange;
     config.maxCtas = 32;
     config.deterministic = 1;
     ck_assert_int_eq(make(&config, NULL), gemmarSuccess);
-    ck_assert_uint_eq(settings.strategy, GEMMAR_STRATEGY_PULL + 1);
+    ck_assert_uint_eq(settings.strategy, GEMMAR_STRATEGY_EXCHANGE + 1);
     ck_assert_uint_eq(settings.max_ctas, 32);
     ck_assert_uint_eq(settings.deterministic, 1);
     config.size = 64;

@@ -28,9 +28,11 @@ START_TEST(a_table_with_comments)
 
     ck_assert_int_eq(parse("# M N K ...\n\n"
                            "8192 8192 4096 bf16 2 256x256 push 1 1048576 8 # 780 us\r\n"
-                           "\t16  1024 0\tfp16 8 128x128 pull 16 0 1024"),
+                           "\t16  1024 0\tfp16 8 128x128 pull 16 0 1024\n"
+                           "16 1024 0 fp16 2 128x128 exchange 1 0 1"),
                      0);
-    ck_assert_uint_eq(table.count, 2);
+    ck_assert_uint_eq(table.count, 3);
+    ck_assert(e[2].how.strategy == GEMMAR_STRATEGY_EXCHANGE);
     ck_assert(e[0].m == 8192 && e[0].n == 8192 && e[0].k == 4096);
     ck_assert(e[0].dtype == GEMMAR_DTYPE_BF16 && e[0].locals == 2);
     ck_assert(e[0].how.shape == GEMMAR_TILE_256X256 && e[0].how.lead == 1);
@@ -56,7 +58,7 @@ START_TEST(what_is_wrong_is_said_with_its_line)
         {"1 1 1 fp32 2 256x256 push 1 0 8", "'fp32' is not bf16 or fp16"},
         {"1 1 1 bf16 17 256x256 push 1 0 8", "'17' is not ranks"},
         {"1 1 1 bf16 2 64x256 push 1 0 8", "'64x256' is not 256x256"},
-        {"1 1 1 bf16 2 256x256 shove 1 0 8", "'shove' is not push or pull"},
+        {"1 1 1 bf16 2 256x256 shove 1 0 8", "'shove' is not push, pull or exchange"},
         {"1 1 1 bf16 2 256x256 push 0 0 8", "'0' is not a lead"},
         {"1 1 1 bf16 2 256x256 push 1 99999999 8", "is not link bytes"},
         {"1 1 1 bf16 2 256x256 push 1 0 0", "'0' is not a band"},

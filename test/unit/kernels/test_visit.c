@@ -157,6 +157,87 @@ START_TEST(push_ends_whatever_the_number_of_clusters)
 }
 END_TEST
 
+START_TEST(an_exchange_computes_and_adds_every_chunk_once)
+{
+    for (int round = 0; round < 300; round++) {
+        struct gemmar_tile_map map = random_map();
+        struct gemmar_visit_order order = random_order(&map);
+        uint32_t clusters = pick(1, MAX_CLUSTERS);
+        uint8_t *seen = calloc((size_t)map.chunks, 1);
+
+        for (uint32_t c = 0; c < clusters; c++) {
+            uint32_t work = gemmar_visit_share((uint32_t)map.chunks, c, clusters);
+
+            for (uint32_t i = 0; i < 2 * work; i++) {
+                struct gemmar_visit_step step = gemmar_visit_step_at(work, order.lead, i);
+                struct gemmar_visit v = gemmar_visit_exchange(&map, round % map.locals, &order,
+                                                              c + step.index * clusters);
+
+                ck_assert_uint_lt(step.index, work);
+                ck_assert_int_lt(v.chunk, map.chunks);
+                ck_assert_uint_eq(v.slot, v.chunk);
+                ck_assert_uint_eq(v.owner, round % map.locals);
+                ck_assert_uint_eq(seen[v.chunk]++, step.adds); /* computed, then added */
+            }
+        }
+        for (int64_t i = 0; i < map.chunks; i++) {
+            ck_assert_uint_eq(seen[i], 2);
+        }
+        free(seen);
+    }
+}
+END_TEST
+
+/* Run the lists of all clusters of two ranks: what is added must have been sent by the other one.
+ */
+static bool exchange_ends(const struct gemmar_tile_map *map, const struct gemmar_visit_order *order,
+                          const uint32_t *clusters)
+{
+    static struct cluster all[2 * MAX_CLUSTERS];
+    uint8_t *sent = calloc((size_t)map->chunks * 2, 1);
+    uint32_t n = 0;
+    int64_t left = 4 * map->chunks;
+    bool moved = true;
+
+    for (uint32_t g = 0; g < 2; g++) {
+        for (uint32_t c = 0; c < clusters[g]; c++) {
+            all[n++] = (struct cluster){g, 0};
+        }
+    }
+    while (moved) {
+        moved = false;
+        for (uint32_t i = pick(0, n - 1), k = 0; k < n; k++, i = (i + 1) % n) {
+            uint32_t g = all[i].rank, c = g == 0 ? i : i - clusters[0];
+            uint32_t work = gemmar_visit_share((uint32_t)map->chunks, c, clusters[g]);
+
+            for (; all[i].at < 2 * work; all[i].at++, left--, moved = true) {
+                struct gemmar_visit_step step = gemmar_visit_step_at(work, order->lead, all[i].at);
+                struct gemmar_visit v =
+                    gemmar_visit_exchange(map, g, order, c + step.index * clusters[g]);
+
+                if (step.adds && !sent[v.chunk * 2 + 1 - g]) {
+                    break;
+                }
+                sent[v.chunk * 2 + g] = 1;
+            }
+        }
+    }
+    free(sent);
+    return left == 0;
+}
+
+START_TEST(an_exchange_ends_whatever_the_number_of_clusters)
+{
+    for (int round = 0; round < 300; round++) {
+        struct gemmar_tile_map map = random_map();
+        struct gemmar_visit_order order = random_order(&map);
+        uint32_t clusters[2] = {pick(1, MAX_CLUSTERS), pick(1, MAX_CLUSTERS)};
+
+        ck_assert(exchange_ends(&map, &order, clusters));
+    }
+}
+END_TEST
+
 /* What a rank reduces and what it takes from other nodes are together its own chunks. */
 START_TEST(own_chunks_are_reduced_or_gathered_once)
 {
@@ -238,6 +319,8 @@ int main(void)
     tcase_add_test(tests, a_list_has_every_chunk_once);
     tcase_add_test(tests, lists_are_sorted_by_round_and_foreign_before_own);
     tcase_add_test(tests, push_ends_whatever_the_number_of_clusters);
+    tcase_add_test(tests, an_exchange_computes_and_adds_every_chunk_once);
+    tcase_add_test(tests, an_exchange_ends_whatever_the_number_of_clusters);
     tcase_add_test(tests, own_chunks_are_reduced_or_gathered_once);
     tcase_add_test(tests, messages_have_every_chunk_once);
     suite_add_tcase(suite, tests);

@@ -67,7 +67,8 @@ gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_
                : gemmarSuccess;
 }
 
-/* 256x128, lead 3 and 2 MiB are the fastest; pull is, where it can run and M is 512. */
+/* 256x128, lead 3 and 2 MiB are the fastest; pull is, where it can run and M is 512, and an
+ * exchange without a limit where it is 2048. */
 int gemmar_perf_time_ways(struct gemmar_perf_session *s, const struct gemmar_perf_shape *shape,
                           struct gemmar_perf_product *product, struct gemmar_perf_times *out_times)
 {
@@ -83,6 +84,10 @@ int gemmar_perf_time_ways(struct gemmar_perf_session *s, const struct gemmar_per
         us -= e->how.lead == 3 ? 4 : 0;
         us -= e->how.link_bytes == 2 << 20 ? 2 : 0;
         us -= e->how.strategy == GEMMAR_STRATEGY_PULL ? shape->m == 512 ? 30 : -30 : 0;
+        if (e->how.strategy == GEMMAR_STRATEGY_EXCHANGE) {
+            us += shape->m == 2048 ? -20 : 20;
+            us += e->how.link_bytes == 0 ? 0 : 1;
+        }
     }
     out_times->us[GEMMAR_PERF_FUSED] = us;
     return 0;
@@ -135,13 +140,21 @@ START_TEST(the_fastest_way_is_kept)
     ck_assert_uint_eq(kept(1000, 1000)->lead, 3);
     ck_assert_uint_eq(kept(1000, 1000)->link_bytes, 2 << 20);
     ck_assert_uint_eq(kept(1000, 1000)->strategy, GEMMAR_STRATEGY_PUSH);
-    ck_assert_int_eq(library.timed, 2 + 12 + 1 + 2);
+    ck_assert_int_eq(library.timed, 2 + 12 + 1 + 8 + 2);
     tune(512, 1000);
     ck_assert_uint_eq(kept(512, 1000)->strategy, GEMMAR_STRATEGY_PULL);
     ck_assert_uint_eq(kept(1000, 1000)->lead, 3); /* the other entry stays */
+    tune(2048, 1000);
+    ck_assert_uint_eq(kept(2048, 1000)->strategy, GEMMAR_STRATEGY_EXCHANGE);
+    ck_assert_uint_eq(kept(2048, 1000)->link_bytes, 0);
+    session.nodes = 2; /* they cannot */
+    tune(2048, 1000);
+    ck_assert_uint_eq(kept(2048, 1000)->strategy, GEMMAR_STRATEGY_PUSH);
+    ck_assert_int_eq(library.timed, 2 + 12 + 1 + 2);
+    session.nodes = 1;
     library.no_pull = true;
     tune(512, 1000);
-    ck_assert_uint_eq(result.count, 2);
+    ck_assert_uint_eq(result.count, 3);
     ck_assert_uint_eq(kept(512, 1000)->strategy, GEMMAR_STRATEGY_PUSH);
     (void)unlink(path);
 }
@@ -151,10 +164,10 @@ START_TEST(large_tiles_are_left_out_for_few_rows)
 {
     begin();
     tune(128, 1000);
-    ck_assert_int_eq(library.timed, 2 + 6 + 1 + 2);
+    ck_assert_int_eq(library.timed, 2 + 6 + 1 + 4 + 2);
     ck_assert_uint_eq(kept(128, 1000)->shape, GEMMAR_TILE_128X256);
     tune(1, 1);
-    ck_assert_int_eq(library.timed, 2 + 3 + 1 + 2);
+    ck_assert_int_eq(library.timed, 2 + 3 + 1 + 2 + 2);
     tune(0, 5); /* nothing to try */
     ck_assert_int_eq(library.timed, 0);
     (void)unlink(path);

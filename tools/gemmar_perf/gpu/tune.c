@@ -179,7 +179,27 @@ static bool too_large(const struct gemmar_perf_shape *shape, uint32_t tile)
     return (m == 256 && shape->m <= 128) || (n == 256 && shape->n <= 128);
 }
 
-/* Tiles and leads together, then pull and the bytes on the link with the best of them. */
+/* Every tile, with a limit of the bytes on the link and without: that is all one for a single wave
+ * of tiles, whose stores hold nothing up. */
+static int search_exchange(struct tuner *t)
+{
+    struct gemmar_tuning_entry e;
+
+    if (!gemmar_plan_can_exchange(t->shape->m, t->shape->n, t->s->nodes, t->s->ranks_per_node)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < 2 * GEMMAR_TILE_SHAPES; i++) {
+        e = entry_of(t, i / 2, GEMMAR_STRATEGY_EXCHANGE);
+        e.how.link_bytes = i % 2 == 0 ? LINK : 0;
+        if (!too_large(t->shape, e.how.shape) && try_way(t, &e) != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Tiles and leads together, then pull with the best of them, the exchange of two ranks, and more or
+ * fewer bytes on the link. */
 static int search(struct tuner *t)
 {
     static const uint32_t leads[] = {LEAD, 1, 3}, links[] = {LINK / 2, LINK * 2};
@@ -195,7 +215,7 @@ static int search(struct tuner *t)
         }
     }
     e = entry_of(t, t->best.how.shape, GEMMAR_STRATEGY_PULL);
-    if (t->s->ranks_per_node > 1 && try_way(t, &e) != 0) {
+    if ((t->s->ranks_per_node > 1 && try_way(t, &e) != 0) || search_exchange(t) != 0) {
         return 1;
     }
     for (size_t i = 0; i < 2 && t->best.how.strategy == GEMMAR_STRATEGY_PUSH; i++) {
