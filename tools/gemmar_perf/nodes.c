@@ -18,14 +18,18 @@
 #define BUSY_THREADS 4 /* of a rank: itself, NCCL's proxy, the operator's proxy, softhca's NIC */
 
 /* One port of 400 Gb/s and 2 us. NCCL uses GPU Direct RDMA however far the NIC is from the GPU, and
- * no GPU-initiated networking, which softhca has not (docs/nccl-tests.md). */
+ * no GPU-initiated networking, which softhca has not (docs/nccl-tests.md). Queues of the device for
+ * all streams: in one with a kernel that waits for a message, softhca's stream would wait behind
+ * it. */
 static const struct variable {
     const char *name, *value;
 } standard[] = {
-    {"SOFTHCA_MBPS", "400000"},      {"SOFTHCA_LATENCY_NS", "2000"}, {"SOFTHCA_RING_KIB", "4096"},
-    {"SOFTHCA_SPIN_US", "100000"},   {"NCCL_NET_PLUGIN", "gemmar"},  {"NCCL_NET_GDR_LEVEL", "SYS"},
-    {"NCCL_NET_GDR_READ", "1"},      {"NCCL_GIN_TYPE", "0"},         {"NCCL_MNNVL_ENABLE", "0"},
-    {"NCCL_NET_MERGE_LEVEL", "LOC"}, {"NCCL_SOCKET_IFNAME", "lo"},
+    {"SOFTHCA_MBPS", "400000"},    {"SOFTHCA_LATENCY_NS", "2000"},
+    {"SOFTHCA_RING_KIB", "4096"},  {"SOFTHCA_SPIN_US", "100000"},
+    {"NCCL_NET_PLUGIN", "gemmar"}, {"NCCL_NET_GDR_LEVEL", "SYS"},
+    {"NCCL_NET_GDR_READ", "1"},    {"NCCL_GIN_TYPE", "0"},
+    {"NCCL_MNNVL_ENABLE", "0"},    {"NCCL_NET_MERGE_LEVEL", "LOC"},
+    {"NCCL_SOCKET_IFNAME", "lo"},  {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
 };
 
 bool gemmar_perf_nodes_wanted(const struct gemmar_perf_options *o)
