@@ -260,7 +260,7 @@ START_TEST(two_shot_ends_soon_after_the_last_arrival)
 }
 END_TEST
 
-/* Medians of docs/results/fused-h200.json. */
+/* Medians with push, commit b286e47, two H200. */
 START_TEST(one_node_meets_what_was_measured)
 {
     static const struct point {
