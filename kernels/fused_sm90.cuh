@@ -2,9 +2,9 @@
 // The roles of a CTA of the tensor-core kernel (384 threads) and the hand-overs between them.
 //
 //   warp 0            one thread: the producer, loads operands and other ranks' parts
-//   warps 1 and 2     the courier of consumer 0 or 1: sends parts and results away, stamps; tells
-//   the
-//                     other ranks what this call is
+//   warps 1 and 2     the courier of consumer 0 or 1: tells the other ranks what this call is,
+//   sends
+//                     parts and results away, stamps
 //   warp 3            the lister: works out the cluster's list for everybody else, at the end waits
 //                     for `published`
 //   warpgroups 1, 2   consumers: 64 rows of every tile each

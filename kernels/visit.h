@@ -178,6 +178,7 @@ GEMMAR_HD struct gemmar_visit gemmar_visit_exchange(const struct gemmar_tile_map
     v.owner = local;
     v.chunk = gemmar_visit_slot(map, 0, (uint32_t)map->chunks, order->band, p);
     v.slot = v.chunk;
+    v.walk = p;
     return v;
 }
 
