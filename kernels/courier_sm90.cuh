@@ -7,6 +7,7 @@
 #include "kernels/exchange_sm90.cuh"
 #include "kernels/fifo_push.cuh"
 #include "kernels/source_sm90.cuh"
+#include "kernels/told.h"
 
 #define GEMMAR_TURN_NS 100 /* between two looks whether it is my turn */
 
@@ -28,11 +29,14 @@ static __device__ __forceinline__ bool gemmar_courier_wait(const gemmar_call &ca
                : gemmar_exec_wait(&call, word, target, &whom);
 }
 
-/* The other local ranks learn what this call is, and that all earlier ones have ended here. */
+/* The other local ranks learn what this call is, and that all earlier ones have ended here. Not of
+ * a call that was already waiting when one before it was left: what that one told stays to be seen.
+ */
 static __device__ __forceinline__ void gemmar_tell(const gemmar_call &call, const gemmar_role &r,
                                                    uint32_t lane)
 {
-    if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local) {
+    if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local &&
+        !gemmar_exec_left_seen(&call)) {
         gemmar_st_release_sys(&call.locals[lane].told[call.place.local],
                               r.epoch << 16 | (call.told & 0xffffu));
     }
@@ -53,7 +57,7 @@ static __device__ __forceinline__ bool gemmar_courier_told(const gemmar_call &ca
                                  g, 0)) {
             return false;
         }
-        if (gemmar_ld_acquire_sys(&told[g]) != mine) {
+        if (gemmar_told_differs(gemmar_ld_acquire_sys(&told[g]), mine)) {
             gemmar_wait_for whom = {GEMMAR_STAGE_TOLD,
                                     call.rank_of[call.place.node * call.place.locals + g], g, 0};
 

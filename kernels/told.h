@@ -3,7 +3,10 @@
 #ifndef GEMMAR_KERNELS_TOLD_H
 #define GEMMAR_KERNELS_TOLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include <gemmar/fifo.h>
 
 /* Where C lies for the peers; all zeros when they do not write it. */
 struct gemmar_told_c {
@@ -22,5 +25,13 @@ struct gemmar_told {
 
 /* For struct gemmar_call: 16 bits. Equal for equal calls; for others almost always another. */
 uint32_t gemmar_told_hash(const struct gemmar_told *told);
+
+/* Both epoch << 16 | hash, `seen` of my epoch or a later one: does the other rank make another call
+ * than I do? Not when it is in a later one: in an exchange it needs nothing of me once it has my
+ * parts, so it may be there before I look, and it has compared what I told. */
+GEMMAR_HD bool gemmar_told_differs(uint64_t seen, uint64_t mine)
+{
+    return seen >> 16 == mine >> 16 && seen != mine;
+}
 
 #endif

@@ -66,6 +66,19 @@ START_TEST(places_of_c_do_not_cancel)
 }
 END_TEST
 
+/* A rank of an exchange that is in its next call when the other one looks has not made another. */
+START_TEST(a_later_call_is_not_another_one)
+{
+    uint64_t mine = UINT64_C(0x1234567890) << 16 | 0x4242, later = mine + (1 << 16);
+
+    ck_assert(!gemmar_told_differs(mine, mine));
+    ck_assert(gemmar_told_differs(mine ^ 1, mine));
+    ck_assert(gemmar_told_differs(mine ^ 0x8000, mine));
+    ck_assert(!gemmar_told_differs(later, mine));
+    ck_assert(!gemmar_told_differs(later ^ 1, mine));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("told");
@@ -76,6 +89,7 @@ int main(void)
     tcase_add_test(all, equal_calls_agree);
     tcase_add_test(all, every_member_counts);
     tcase_add_test(all, places_of_c_do_not_cancel);
+    tcase_add_test(all, a_later_call_is_not_another_one);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
