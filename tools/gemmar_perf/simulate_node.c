@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define EXCHANGE_SHARE 0.915 /* of the link: its stores go by lanes, with tiles of any size */
+
 static double max(double a, double b)
 {
     return a > b ? a : b;
@@ -59,13 +61,15 @@ static void sum(struct gemmar_sim_node *s, uint32_t g, uint32_t cluster)
 {
     struct gemmar_sim_rank *r = &s->ranks[g];
     struct gemmar_sim_cluster *c = &r->clusters[cluster];
-    double at = max(c->courier, c->freed), product = multiply(s, c);
+    double at = max(c->courier, c->freed);
+    double product = s->exchange ? c->consumer : multiply(s, c); /* there it was made before */
+    /* Words of an exchange say themselves that they are there, and go straight into registers. */
+    double source_us = s->exchange ? 0 : s->machine->source_us;
     bool first = true;
 
     for (uint32_t from = 0; from < s->plan.map.locals; from++) {
         if (from != g) {
-            at = max(at, r->part_at[(size_t)c->item.slot * s->plan.map.locals + from]) +
-                 s->machine->source_us;
+            at = max(at, r->part_at[(size_t)c->item.slot * s->plan.map.locals + from]) + source_us;
             at = first ? max(at, product) : at;
             first = false;
         }
@@ -148,6 +152,7 @@ static void deliver_part(struct gemmar_sim_node *s, uint32_t g, struct gemmar_si
     struct gemmar_sim_wait *wait = &owner->parts[c->item.slot];
 
     c->courier = store(s, g, c->item.owner, 1, s->tile_bytes, now, &c->freed);
+    c->courier = s->exchange ? c->freed : c->courier; /* without a stamp behind them */
     owner->part_at[(size_t)c->item.slot * s->plan.map.locals + g] = c->courier;
     wait->missing--;
     if (wait->missing == 0 && wait->waiter != 0) {
@@ -158,11 +163,13 @@ static void deliver_part(struct gemmar_sim_node *s, uint32_t g, struct gemmar_si
 /* To all local ranks, the own copy meanwhile. */
 static void publish(struct gemmar_sim_node *s, uint32_t g, struct gemmar_sim_cluster *c, double now)
 {
-    double bytes = valid_bytes(s, g, c->item.slot), stored = now + s->machine->store_us;
+    double stored = now + s->machine->store_us;
     uint32_t locals = s->plan.map.locals;
 
     c->courier = c->freed = stored;
-    if (locals > 1) {
+    if (locals > 1 && !s->exchange) {
+        double bytes = valid_bytes(s, g, c->item.slot);
+
         c->courier = max(store(s, g, (g + 1) % locals, locals - 1, bytes, now, &c->freed), stored);
     }
     s->published = max(s->published, c->courier);
@@ -204,7 +211,9 @@ static void init_waits(struct gemmar_sim_node *s, uint32_t g)
 
         r->reducer[i] = gemmar_part_of(r->count, s->plan.map.nodes, i);
         mine = !s->two_shot || r->reducer[i] == s->node;
-        r->place[gemmar_sim_own_slot(s, s->node, g, i)] = i;
+        if (!s->exchange) { /* of which nothing leaves the node */
+            r->place[gemmar_sim_own_slot(s, s->node, g, i)] = i;
+        }
         r->parts[i].missing = s->plan.map.locals - 1;
         r->inter[i].missing = !mine ? 1 : s->two_shot ? s->plan.map.nodes : 2;
     }
@@ -215,7 +224,9 @@ static int init_rank(struct gemmar_sim_node *s, uint32_t g)
     struct gemmar_sim_rank *r = &s->ranks[g];
     size_t count;
 
-    r->count = gemmar_visit_first(&s->plan.map, g + 1) - gemmar_visit_first(&s->plan.map, g);
+    r->count = s->exchange
+                   ? (uint32_t)s->plan.map.chunks
+                   : gemmar_visit_first(&s->plan.map, g + 1) - gemmar_visit_first(&s->plan.map, g);
     r->reduces = gemmar_sim_reduces(s, s->node, g);
     count = r->count > 0 ? r->count : 1;
     r->clusters = calloc(s->clusters, sizeof(*r->clusters));
@@ -283,7 +294,6 @@ static int make_plan(const struct gemmar_sim_machine *machine, const struct gemm
         .tile_m = call->tile_m,
         .tile_n = call->tile_n,
         .sms = (uint32_t)machine->sms,
-        .strategy = GEMMAR_STRATEGY_PUSH + 1, /* what is simulated */
         .net_mbps = (uint32_t)fmin(machine->nics * machine->nic_gbits * 1e3, UINT32_MAX),
     };
 
@@ -349,9 +359,10 @@ int gemmar_sim_run(const struct gemmar_sim_machine *machine, const struct gemmar
     }
     result.plan = s.plan;
     s.two_shot = s.plan.algo == GEMMAR_ALGO_TWO_SHOT;
+    s.exchange = s.plan.tensor.strategy == GEMMAR_STRATEGY_EXCHANGE;
     s.clusters = gemmar_plan_local_gpu(&s.plan, (uint32_t)machine->sms, 0).compute.count / 2;
     gemmar_plan_tile_rates(s.plan.tensor.shape, &flop_per_us, &share);
-    s.link_rate = machine->nvlink_gbs * 1e3 * share;
+    s.link_rate = machine->nvlink_gbs * 1e3 * (s.exchange ? EXCHANGE_SHARE : share);
     s.tile_bytes = (double)s.plan.map.tile_m * s.plan.map.tile_n * s.plan.map.element_bytes;
     s.product_us = product_us(machine, call, &s);
     s.ranks = calloc(call->locals, sizeof(*s.ranks));

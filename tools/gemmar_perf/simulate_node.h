@@ -67,6 +67,7 @@ struct gemmar_sim_node {
     struct gemmar_sim_result *result;
     uint32_t node, clusters;
     bool two_shot;
+    bool exchange;     /* of two ranks: what is of own chunks below is of all */
     double product_us; /* of a tile */
     double link_rate;  /* NVLink, bytes a microsecond, with stores of this tile */
     double tile_bytes;

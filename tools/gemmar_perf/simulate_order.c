@@ -18,7 +18,7 @@ uint32_t gemmar_sim_items(const struct gemmar_sim_node *s, uint32_t g, uint32_t 
     uint32_t items = gemmar_visit_share((uint32_t)s->plan.map.chunks, cluster, s->clusters);
 
     if (s->plan.algo == GEMMAR_ALGO_LOCAL) {
-        return items;
+        return s->exchange ? 2 * items : items;
     }
     items += gemmar_visit_share(r->reduces, cluster, s->clusters);
     return s->two_shot
@@ -46,6 +46,20 @@ uint32_t gemmar_sim_reduce_slot(const struct gemmar_sim_node *s, uint32_t node, 
     return gemmar_visit_reduce(&s->plan.map, s->two_shot, node, g, &order, i).slot;
 }
 
+static struct gemmar_sim_item exchange_item(const struct gemmar_sim_node *s, uint32_t g,
+                                            uint32_t cluster, uint32_t i)
+{
+    const struct gemmar_visit_order *order = &s->plan.tensor.order;
+    uint32_t work = gemmar_visit_share((uint32_t)s->plan.map.chunks, cluster, s->clusters);
+    struct gemmar_visit_step step = gemmar_visit_step_at(work, order->lead, i);
+    struct gemmar_visit v =
+        gemmar_visit_exchange(&s->plan.map, g, order, cluster + step.index * s->clusters);
+
+    return (struct gemmar_sim_item){.work = step.adds ? GEMMAR_SIM_SUM : GEMMAR_SIM_PART,
+                                    .owner = step.adds ? g : 1 - g,
+                                    .slot = v.slot};
+}
+
 struct gemmar_sim_item gemmar_sim_item_at(const struct gemmar_sim_node *s, uint32_t g,
                                           uint32_t cluster, uint32_t i)
 {
@@ -57,6 +71,9 @@ struct gemmar_sim_item gemmar_sim_item_at(const struct gemmar_sim_node *s, uint3
     struct gemmar_sim_item item = {.work = GEMMAR_SIM_PART};
     struct gemmar_visit v;
 
+    if (s->exchange) {
+        return exchange_item(s, g, cluster, i);
+    }
     if (i < firsts) {
         v = gemmar_visit_at(&s->plan.map, g, &order, at);
         if (v.owner == g) {
