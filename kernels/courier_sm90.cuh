@@ -29,14 +29,11 @@ static __device__ __forceinline__ bool gemmar_courier_wait(const gemmar_call &ca
                : gemmar_exec_wait(&call, word, target, &whom);
 }
 
-/* The other local ranks learn what this call is, and that all earlier ones have ended here. Not of
- * a call that was already waiting when one before it was left: what that one told stays to be seen.
- */
+/* The other local ranks learn what this call is, and that all earlier ones have ended here. */
 static __device__ __forceinline__ void gemmar_tell(const gemmar_call &call, const gemmar_role &r,
                                                    uint32_t lane)
 {
-    if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local &&
-        !gemmar_exec_left_seen(&call)) {
+    if (blockIdx.x == 0 && lane < call.place.locals && lane != call.place.local) {
         gemmar_st_release_sys(&call.locals[lane].told[call.place.local],
                               r.epoch << 16 | (call.told & 0xffffu));
     }
@@ -350,9 +347,11 @@ gemmar_courier(const gemmar_fused_params &p, gemmar_fused_shared<T> &s, const ge
     const gemmar_call &call = p.call;
     gemmar_cursor ring = {0, 0}, box = {0, 0};
     uint32_t asked = call.place.locals == 1 ? GEMMAR_ASKED_TOLD : 0;
-    bool ok = true;
+    /* A call that was already waiting when one before it was left tells and sends nothing: others
+     * may still read what that one sent, and see what it told. */
+    bool ok = !gemmar_exec_left_seen(&call);
 
-    if (half == 0) {
+    if (half == 0 && ok) {
         gemmar_tell(call, r, lane);
     }
     if (blockIdx.x == 0 && half == 0 && lane == 0 && call.algo != GEMMAR_ALGO_LOCAL) {
