@@ -65,9 +65,10 @@ static const char help[] =
     "  --runs N            (default 15)\n"
     "  --json FILE         append one object for each shape\n"
     "  --trace FILE        append the events of one more call of the product alone and of the\n"
-    "                      line for each tile with shape, GPU, way, CTA, tile, then 1 + owner and "
-    "the\n"
-    "                      times of enum gemmar_trace_event in ns; tools/plot-trace draws it\n";
+    "                      strategy: a line for each tile with shape, GPU, way, CTA, tile, then\n"
+    "                      1 + owner (and its kind) and the times of enum gemmar_trace_event in "
+    "ns;\n"
+    "                      tools/plot-trace draws it\n";
 
 static int usage(void)
 {

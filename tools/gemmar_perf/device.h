@@ -11,7 +11,8 @@
 
 #define GEMMAR_PERF_SOFTHCA "../softhca/lib/libibverbs.so.1" /* from this program's folder */
 #define GEMMAR_PERF_NO_SOFTHCA                                                                     \
-    "--hca soft: no softhca in ../softhca/lib beside this program; build with -Dsofthca=true"
+    "--hca soft: no softhca in ../softhca/lib beside this program: run it from the build folder, " \
+    "built with -Dsofthca=true (softhca is not installed)"
 
 /* The file at `relative` to this program's folder, as a plain path; false: there is none. */
 bool gemmar_perf_beside(const char *relative, char *path, size_t bytes);
