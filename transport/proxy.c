@@ -266,10 +266,10 @@ static void prefer_near(const struct gemmar_channel *c)
 
 /* Nothing tells a proxy that a GPU pushes, so what it sleeps is what the first command of a call
  * waits; without the slack of 50 us by which Linux makes sleeps of other threads longer. */
-static void idle_begin(struct gemmar_wait *idle)
+static void idle_begin(const struct gemmar_channel *c, struct gemmar_wait *idle)
 {
     gemmar_wait_init(idle, 0);
-    idle->nap_ns = IDLE_NAP_NS;
+    idle->nap_ns = c->data.is_gpu ? IDLE_NAP_NS : 0; /* ranks on CPUs need the CPU more */
 }
 
 static void *proxy_loop(void *argument)
@@ -278,11 +278,13 @@ static void *proxy_loop(void *argument)
     struct gemmar_wait idle;
 
     prefer_near(c);
-    (void)prctl(PR_SET_TIMERSLACK, 1UL); /* only sleeps longer where that is refused */
-    idle_begin(&idle);
+    if (c->data.is_gpu) {
+        (void)prctl(PR_SET_TIMERSLACK, 1UL); /* only sleeps longer where that is refused */
+    }
+    idle_begin(c, &idle);
     for (uint64_t turn = 1; gemmar_load_acquire(&c->stop) == 0; turn++) {
         if (gemmar_proxy_turn(c)) {
-            idle_begin(&idle);
+            idle_begin(c, &idle);
         } else {
             (void)gemmar_wait_step(&idle); /* without a deadline: `stop` ends it */
             gemmar_count(&c->counters.sleeps, gemmar_wait_sleeps(&idle));

@@ -142,15 +142,17 @@ static int write_example(const char *path)
 
 int main(int argc, char **argv)
 {
-    Suite *s = suite_create("trace");
-    TCase *t = tcase_create("trace");
-    SRunner *r = srunner_create(s);
+    Suite *s;
+    TCase *t;
+    SRunner *r;
     int failed;
 
     if (argc > 1) {
-        srunner_free(r);
         return write_example(argv[1]);
     }
+    s = suite_create("trace");
+    t = tcase_create("trace");
+    r = srunner_create(s);
     suite_add_tcase(s, t);
     tcase_add_test(t, ways);
     tcase_add_test(t, path_has_the_rank);
