@@ -3,8 +3,7 @@
 //
 //   warp 0            one thread: the producer, loads operands and other ranks' parts
 //   warps 1 and 2     the courier of consumer 0 or 1: tells the other ranks what this call is,
-//   sends
-//                     parts and results away, stamps
+//                     sends parts and results away, stamps
 //   warp 3            the lister: works out the cluster's list for everybody else, at the end waits
 //                     for `published`
 //   warpgroups 1, 2   consumers: 64 rows of every tile each

@@ -27,15 +27,27 @@ GEMMAR_HD uint64_t gemmar_parts_tile_bytes(const struct gemmar_tile_map *map)
     return (uint64_t)map->tile_m * map->tile_n * map->element_bytes;
 }
 
-/* What the network carries of chunk `index`. */
+/* What the network carries of the chunk in this row and column of chunks: 32 bits, because a GPU
+ * computes it for every tile and 64-bit divisions take longer than a short tile. */
+GEMMAR_HD uint32_t gemmar_parts_at(const struct gemmar_tile_map *map, uint32_t row, uint32_t col)
+{
+    uint32_t across = gemmar_parts_across(map), wide = map->tile_n / across;
+    int64_t below = map->m - (int64_t)row * map->tile_m,
+            beside = map->n - (int64_t)col * map->tile_n;
+    uint32_t rows = (uint32_t)gemmar_min64(below, map->tile_m);
+    uint32_t cols = (uint32_t)gemmar_min64(beside, map->tile_n);
+    uint32_t down = (rows + GEMMAR_PART_ROWS - 1) / GEMMAR_PART_ROWS;
+
+    return ((down - 1) * across + (cols + wide - 1) / wide) * GEMMAR_PART_ROWS * wide *
+           map->element_bytes;
+}
+
+/* The same of chunk `index`. */
 GEMMAR_HD uint64_t gemmar_parts_bytes(const struct gemmar_tile_map *map, int64_t index)
 {
-    struct gemmar_chunk chunk = gemmar_map_chunk(map, index);
-    uint32_t across = gemmar_parts_across(map);
-    uint32_t down = (uint32_t)gemmar_div_up(chunk.rows, GEMMAR_PART_ROWS);
-    uint32_t right = (uint32_t)gemmar_div_up(chunk.cols, map->tile_n / across);
+    uint32_t cols = (uint32_t)map->chunks_per_row;
 
-    return ((down - 1) * across + right) * (gemmar_parts_tile_bytes(map) / GEMMAR_CHUNK_PARTS);
+    return gemmar_parts_at(map, (uint32_t)index / cols, (uint32_t)index % cols);
 }
 
 /* Data bytes that rank (node, g) puts on the wire in one call: gemmar_map_wire_bytes() for the
