@@ -397,7 +397,10 @@ const struct gemmar_transport_error *pair_expect_error(struct pair_end *e, uint6
     gemmar_wait_init(&wait, ms * 1000000);
     while (!broken(e)) {
         if (!gemmar_wait_step(&wait)) {
-            pair_fail("no error within %llu ms", (unsigned long long)ms);
+            pair_fail("no error within %llu ms, %llu of %llu commands retired",
+                      (unsigned long long)ms,
+                      (unsigned long long)gemmar_load_acquire(e->ring.retired),
+                      (unsigned long long)e->ticket);
         }
     }
     error = (struct gemmar_transport_error){.size = sizeof(error)};

@@ -71,7 +71,7 @@ void pair_open(struct pair_end *end);      /* transport and channel */
 void pair_join(struct pair_end *end);      /* swap blobs, connect, start; both ranks */
 void pair_close(struct pair_end *end);     /* channel and transport */
 void pair_meet(struct pair_end *end);      /* both ranks have come here */
-void pair_wait_gone(struct pair_end *end); /* the other rank's process has ended */
+void pair_wait_gone(struct pair_end *end); /* the other rank's sockets are closed */
 
 /* Bytes of data of slot `slot`: from nothing to a whole slot. */
 uint32_t pair_length(const struct pair_end *end, uint64_t epoch, uint32_t slot);
