@@ -14,17 +14,11 @@
 #include <stdint.h>
 
 #include "kernels/mainloop_sm90.cuh"
+#include "kernels/ptx/convert.cuh"
 
 template <bool BF16> static __device__ __forceinline__ uint32_t gemmar_pack16(float low, float high)
 {
-    uint32_t packed;
-
-    if constexpr (BF16) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    }
-    return packed;
+    return BF16 ? gemmar_cvt_bf16x2(low, high) : gemmar_cvt_f16x2(low, high);
 }
 
 template <bool BF16> static __device__ __forceinline__ float2 gemmar_unpack16(uint32_t packed)
@@ -34,7 +28,7 @@ template <bool BF16> static __device__ __forceinline__ float2 gemmar_unpack16(ui
     } else {
         __half2 pair;
 
-        memcpy(&pair, &packed, sizeof(pair));
+        memcpy((void *)&pair, &packed, sizeof(pair));
         return __half22float2(pair);
     }
 }

@@ -155,8 +155,7 @@ static __global__ void __launch_bounds__(GEMMAR_SM90_THREADS, 1) __cluster_dims_
 {
     using T = gemmar_tile<SHAPE>;
     using shared_t = gemmar_fused_shared<T>;
-    extern __shared__ uint8_t raw[];
-    shared_t &s = *(shared_t *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+    shared_t &s = *(shared_t *)(((uintptr_t)gemmar_shared_memory() + 1023) & ~(uintptr_t)1023);
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     gemmar_role r = gemmar_role_of(p.call);
 

@@ -6,6 +6,14 @@
 
 #include <stdint.h>
 
+/* The dynamic shared memory of this CTA. */
+static __device__ __forceinline__ uint8_t *gemmar_shared_memory(void)
+{
+    extern __shared__ uint8_t raw[];
+
+    return raw;
+}
+
 static __device__ __forceinline__ uint32_t gemmar_shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
