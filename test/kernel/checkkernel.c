@@ -13,6 +13,7 @@ struct options options = {.nodes = 1,
                           .trans_b = true,
                           .bf16 = true,
                           .runs = 15,
+                          .most = {1500, 1500, 700},
                           .seed = 1,
                           .epoch = 1,
                           .timeout_ns = UINT64_C(3000000000)};
@@ -46,6 +47,7 @@ static const char help[] =
     "                      from where the kernel copies; 2: none, the rows of C being odd (default "
     "0)\n"
     "  --random N          N random shapes, types, layouts, copies, alpha, beta, bias\n"
+    "  --most MxNxK        the largest of them (default 1500x1500x700)\n"
     "  --seed S            of the inputs and of --random (default 1)\n"
     "  --epoch E           of the first call (default 1)\n"
     "  --skew KCYCLES      ranks begin up to so many thousand cycles apart\n"
@@ -86,6 +88,11 @@ static bool parse_strategy(const char *text)
     return options.strategy < GEMMAR_STRATEGIES;
 }
 
+static bool parse_shape(const char *text, struct shape *out)
+{
+    return sscanf(text, "%ldx%ldx%ld", &out->m, &out->n, &out->k) == 3;
+}
+
 static bool parse_option(int c)
 {
     bool ring = optarg != NULL && strcmp(optarg, "ring") == 0;
@@ -106,6 +113,7 @@ static bool parse_option(int c)
     case 'h': options.bf16 = false; break;
     case 'N': options.normal = true; break;
     case 'R': options.random = atoi(optarg); break;
+    case 'm': return parse_shape(optarg, &options.most);
     case 'S': options.seed = strtoull(optarg, NULL, 0); break;
     case 'e': options.epoch = strtoull(optarg, NULL, 0); break;
     case 'k': options.skew = atoi(optarg); break;
@@ -126,19 +134,33 @@ static bool parse_option(int c)
 static bool parse(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"ranks", required_argument, NULL, 'r'},    {"ctas", required_argument, NULL, 'c'},
-        {"strategy", required_argument, NULL, 's'}, {"tile", required_argument, NULL, 't'},
-        {"band", required_argument, NULL, 'B'},     {"nn", no_argument, NULL, 'n'},
-        {"fp16", no_argument, NULL, 'h'},           {"normal", no_argument, NULL, 'N'},
-        {"random", required_argument, NULL, 'R'},   {"seed", required_argument, NULL, 'S'},
-        {"epoch", required_argument, NULL, 'e'},    {"skew", required_argument, NULL, 'k'},
-        {"row-step", required_argument, NULL, 'w'}, {"timeout", required_argument, NULL, 'o'},
-        {"bench", no_argument, NULL, 'b'},          {"runs", required_argument, NULL, 'u'},
-        {"json", required_argument, NULL, 'j'},     {"trace", required_argument, NULL, 'T'},
-        {"senders", required_argument, NULL, 'x'},  {"lead", required_argument, NULL, 'l'},
-        {"copies", required_argument, NULL, 'C'},   {"nodes", required_argument, NULL, 'O'},
-        {"algo", required_argument, NULL, 'a'},     {"hold", required_argument, NULL, 'H'},
-        {"turns", required_argument, NULL, 'U'},    {NULL, 0, NULL, 0},
+        {"ranks", required_argument, NULL, 'r'},
+        {"ctas", required_argument, NULL, 'c'},
+        {"strategy", required_argument, NULL, 's'},
+        {"tile", required_argument, NULL, 't'},
+        {"band", required_argument, NULL, 'B'},
+        {"nn", no_argument, NULL, 'n'},
+        {"fp16", no_argument, NULL, 'h'},
+        {"normal", no_argument, NULL, 'N'},
+        {"random", required_argument, NULL, 'R'},
+        {"seed", required_argument, NULL, 'S'},
+        {"epoch", required_argument, NULL, 'e'},
+        {"skew", required_argument, NULL, 'k'},
+        {"row-step", required_argument, NULL, 'w'},
+        {"timeout", required_argument, NULL, 'o'},
+        {"bench", no_argument, NULL, 'b'},
+        {"runs", required_argument, NULL, 'u'},
+        {"json", required_argument, NULL, 'j'},
+        {"trace", required_argument, NULL, 'T'},
+        {"senders", required_argument, NULL, 'x'},
+        {"lead", required_argument, NULL, 'l'},
+        {"copies", required_argument, NULL, 'C'},
+        {"nodes", required_argument, NULL, 'O'},
+        {"algo", required_argument, NULL, 'a'},
+        {"hold", required_argument, NULL, 'H'},
+        {"turns", required_argument, NULL, 'U'},
+        {"most", required_argument, NULL, 'm'},
+        {NULL, 0, NULL, 0},
     };
     int c;
 
@@ -188,7 +210,7 @@ int main(int argc, char **argv)
         return usage();
     }
     for (int i = optind; i < argc; i++) {
-        if (sscanf(argv[i], "%ldx%ldx%ld", &s.m, &s.n, &s.k) != 3) {
+        if (!parse_shape(argv[i], &s)) {
             return usage();
         }
     }
@@ -203,7 +225,7 @@ int main(int argc, char **argv)
         check_random();
     }
     for (int i = optind; i < argc; i++) {
-        (void)sscanf(argv[i], "%ldx%ldx%ld", &s.m, &s.n, &s.k);
+        (void)parse_shape(argv[i], &s);
         one(&s, &kind);
     }
     if (json != NULL) {

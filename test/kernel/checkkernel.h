@@ -43,6 +43,7 @@ struct options {
     int senders;  /* -1: the plan's */
     bool trans_b, bf16, bench, normal;
     int random, runs, skew;
+    struct shape most; /* of random shapes */
     int64_t row_step;
     uint32_t copies; /* enum gemmar_copies */
     uint64_t seed, epoch, timeout_ns;

@@ -7,7 +7,9 @@
 
 #include "transport/wait.h"
 
+#ifndef START_NS
 #define START_NS UINT64_C(500000000) /* of launches */
+#endif
 
 uint64_t failures;
 
@@ -195,14 +197,20 @@ void check_hold(const struct shape *s, const struct call_kind *kind)
     check(s, kind, algo, strategy, options.seed);
 }
 
+/* Of [0, end); 0 when there is nothing to draw from. */
+static int64_t draw(uint64_t *state, int64_t end)
+{
+    return end > 0 ? (int64_t)(next_random(state) % (uint64_t)end) : 0;
+}
+
 void check_random(void)
 {
     uint64_t state = options.seed * 2654435761u + 88172645463325252u;
 
     for (int i = 0; i < options.random; i++) {
-        struct shape s = {1 + (int64_t)(next_random(&state) % (i % 3 == 0 ? 200 : 1500)),
-                          1 + (int64_t)(next_random(&state) % 1500),
-                          (int64_t)(next_random(&state) % 700)};
+        int64_t rows = gemmar_min64(options.most.m, i % 3 == 0 ? 200 : INT64_MAX);
+        struct shape s = {1 + draw(&state, rows), 1 + draw(&state, options.most.n),
+                          draw(&state, options.most.k + 1)};
         static const float alphas[] = {1, 2, -1}; /* -1: results that are -0 */
         struct call_kind kind = {.alpha = alphas[next_random(&state) % 3],
                                  .beta = (float)(next_random(&state) % 2),

@@ -2,84 +2,17 @@
 // Inputs and expected results of the GPU checks.
 #include "test/kernel/oracle.h"
 
-#include "kernels/dtype.h"
 #include "kernels/ptx/ld_st.cuh"
+#include "test/kernel/oracle_element.h"
 
 #define THREADS 256
-
-static __device__ uint64_t mix(uint64_t x)
-{
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdULL;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53ULL;
-    return x ^ x >> 33;
-}
 
 static __global__ void fill(uint16_t *x, int64_t elements, int bf16, int exact, uint64_t seed)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < elements;
          i += (int64_t)gridDim.x * blockDim.x) {
-        uint64_t r = mix(seed * 0x9e3779b97f4a7c15ULL + (uint64_t)i);
-        float value;
-
-        if (exact) { /* mostly zeros: sums stay small */
-            value = (r & 15) < 13 ? 0.0f : (float)((int)(r >> 8 & 1) * 2 - 1);
-        } else { /* the sum of four uniform numbers, variance 1 */
-            value = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) + (float)(r >> 32 & 0xffff) +
-                     (float)(r >> 48)) /
-                        65536.0f * 1.7320508f -
-                    3.4641016f;
-        }
-        x[i] = bf16 ? gemmar_to_bf16(value) : gemmar_to_fp16(value);
+        x[i] = oracle_input(i, bf16, exact, seed);
     }
-}
-
-static __device__ float value_at(const void *x, int64_t i, int bf16)
-{
-    return gemmar_load_element(bf16 ? GEMMAR_DTYPE_BF16 : GEMMAR_DTYPE_FP16, x, i);
-}
-
-static __device__ uint16_t to_16(float x, int bf16)
-{
-    return bf16 ? gemmar_to_bf16(x) : gemmar_to_fp16(x);
-}
-
-/* Result and the error that is allowed for it: one rounding of each partial, of each node's sum
- * where there are several, and of the result, and fp32 sums in any order. */
-static __device__ float expect(const struct oracle &o, int64_t row, int64_t col, float *bound)
-{
-    float unit = o.bf16 ? 0x1p-8f : 0x1p-11f, sum = 0, roundings = 0, sizes = 0;
-    float node = 0;
-
-    for (int r = 0; r < o.ranks; r++) {
-        float partial = 0;
-
-        for (int64_t k = 0; k < o.k; k++) {
-            float x = value_at(o.a[r], row * o.lda + k, o.bf16);
-            float y = value_at(o.b[r], o.trans_b ? col * o.ldb + k : k * o.ldb + col, o.bf16);
-
-            partial += x * y;
-            sizes += fabsf(x * y);
-        }
-        sum += partial;
-        node += partial;
-        roundings += fabsf(partial);
-        if ((r + 1) % o.locals == 0) {
-            roundings += o.locals < o.ranks ? fabsf(node) : 0;
-            node = 0;
-        }
-    }
-    sum *= o.alpha;
-    if (o.beta != 0) {
-        sum += o.beta * value_at(o.before, row * o.ldc + col, o.bf16);
-    }
-    if (o.bias != NULL) {
-        sum += value_at(o.bias, col, o.bf16);
-    }
-    *bound = fabsf(o.alpha) * (2.0f * (float)o.k * 0x1p-24f * sizes + unit * roundings) +
-             unit * fabsf(sum) + 1e-6f;
-    return sum;
 }
 
 static __global__ void check(const struct oracle o, const uint16_t *c, int exact,
@@ -93,19 +26,15 @@ static __global__ void check(const struct oracle o, const uint16_t *c, int exact
     }
     for (int64_t row = (int64_t)blockIdx.y * o.row_step; row < o.m;
          row += (int64_t)gridDim.y * o.row_step) {
-        float bound, want = expect(o, row, col, &bound), got;
-        uint16_t bits = c[row * o.ldc + col];
-        bool good;
+        float of_bound;
+        uint64_t part;
 
-        got = value_at(c, row * o.ldc + col, o.bf16);
-        good = exact ? bits == to_16(want, o.bf16) || (got == 0.0f && want == 0.0f)
-                     : fabsf(got - want) <= bound;
-        hash += mix((uint64_t)(row * o.n + col) << 16 | bits);
-        if (!good) {
+        if (!oracle_judge(&o, c, row, col, exact, &of_bound, &part)) {
             atomicAdd(&verdict->wrong, 1);
             atomicMax(&verdict->first, (unsigned long long)(row * o.n + col) + 1);
         }
-        atomicMax((int *)&verdict->worst, __float_as_int(fabsf(got - want) / bound));
+        hash += part;
+        atomicMax((int *)&verdict->worst, __float_as_int(of_bound));
     }
     atomicAdd(&verdict->hash, hash);
 }
