@@ -75,6 +75,10 @@ uint8_t *emulated_shared_base(void);
 uint8_t *emulated_shared(uint32_t address);
 uint8_t *emulated_shared_of(uint32_t cta, uint32_t address);
 
+/* This thread has written there, and has not fenced it for the copy engine; and: it fences. */
+void emulated_shared_written(uint32_t address, uint32_t bytes);
+void emulated_fence_async(void);
+
 /* Words in global memory. A store that is only relaxed is seen by others at some time, and stores
  * to different words in any order, until the thread releases what it stored. */
 uint64_t emulated_load(const uint64_t *word);

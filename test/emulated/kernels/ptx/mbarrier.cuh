@@ -20,6 +20,7 @@ static inline void gemmar_st_shared_v4(uint32_t to, uint32_t x, uint32_t y, uint
     const uint32_t words[4] = {x, y, z, w};
 
     memcpy(emulated_shared(to), words, sizeof(words));
+    emulated_shared_written(to, sizeof(words));
 }
 
 static inline uint4 gemmar_ld_shared_v4(uint32_t from)

@@ -71,10 +71,12 @@ static inline void gemmar_bulk_wait(void)
 
 static inline void gemmar_fence_async_shared(void)
 {
+    emulated_fence_async();
 }
 
 static inline void gemmar_fence_proxy_async(void)
 {
+    emulated_fence_async();
 }
 
 #endif

@@ -43,8 +43,10 @@ static inline void gemmar_stmatrix4(uint32_t address, uint32_t r0, uint32_t r1, 
     uint32_t lane = emulated_thread() % 32;
 
     for (uint32_t matrix = 0; matrix < 4; matrix++) {
-        memcpy(emulated_shared((uint32_t)rows[matrix * 8 + lane / 4]) + lane % 4 * 4,
-               &registers[matrix], 4);
+        uint32_t to = (uint32_t)rows[matrix * 8 + lane / 4] + lane % 4 * 4;
+
+        memcpy(emulated_shared(to), &registers[matrix], 4);
+        emulated_shared_written(to, 4);
     }
 }
 
