@@ -43,6 +43,12 @@ static int sign_b(const struct problem *p, int rank, int64_t k, int64_t col)
     return mix(p->seed * 17 + (uint64_t)rank + (uint64_t)(k * p->n + col) * 3) & 1 ? 1 : -1;
 }
 
+gemmarDataType_t problem_type(gemmarDataType_t datatype)
+{
+    return datatype == gemmarFloat32 && getenv("PROTOCOL_NO_FP32") != NULL ? gemmarFloat16
+                                                                           : datatype;
+}
+
 static uint32_t wire(const struct problem *p)
 {
     return p->datatype == gemmarFloat16   ? GEMMAR_DTYPE_FP16

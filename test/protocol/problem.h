@@ -14,6 +14,9 @@ struct problem {
     uint64_t seed;
 };
 
+/* The type, or where ranks take no fp32 (PROTOCOL_NO_FP32) fp16 in its place. */
+gemmarDataType_t problem_type(gemmarDataType_t datatype);
+
 /* The operands of one rank, filled, and a C full of NaNs. */
 struct operands {
     void *a, *b, *c;

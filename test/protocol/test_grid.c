@@ -30,6 +30,7 @@ static void call(struct rank *rank, gemmarComm_t comm, const struct problem *sha
     int64_t wrong;
 
     p.ranks = rank->ranks;
+    p.datatype = problem_type(p.datatype);
     o = problem_make(&p, rank->rank);
     result = gemmar_fused(o.a, o.b, o.c, p.m, p.n, p.k, p.datatype, comm, NULL);
     if (result != gemmarSuccess) {
