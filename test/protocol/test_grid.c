@@ -12,12 +12,23 @@ struct grid {
 
 static const struct grid grids[] = {{2, 1}, {2, 2}, {3, 1}, {4, 2}, {1, 4}, {1, 1}};
 
+/* A sanitizer sees the same chunks of shorter sums; one of these still has two blocks of K. */
+#ifdef SANITIZED
+#define K(plain, sanitized) (sanitized)
+#else
+#define K(plain, sanitized) (plain)
+#endif
+
 static const struct problem shapes[] = {
-    {1, 1, 1, gemmarBfloat16, 0, 1},        {128, 256, 64, gemmarFloat16, 0, 2},
-    {129, 257, 65, gemmarFloat32, 0, 3},    {0, 64, 64, gemmarBfloat16, 0, 4},
-    {1000, 777, 333, gemmarBfloat16, 0, 5}, {64, 0, 64, gemmarBfloat16, 0, 6},
-    {64, 8192, 512, gemmarBfloat16, 0, 7},  {64, 64, 0, gemmarFloat16, 0, 8},
-    {5, 3000, 40, gemmarFloat32, 0, 9},
+    {1, 1, 1, gemmarBfloat16, 0, 1},
+    {128, 256, 64, gemmarFloat16, 0, 2},
+    {129, 257, K(65, 265), gemmarFloat32, 0, 3},
+    {0, 64, 64, gemmarBfloat16, 0, 4},
+    {1000, 777, K(333, 9), gemmarBfloat16, 0, 5},
+    {64, 0, 64, gemmarBfloat16, 0, 6},
+    {64, 8192, K(512, 16), gemmarBfloat16, 0, 7},
+    {64, 64, 0, gemmarFloat16, 0, 8},
+    {5, 3000, K(40, 9), gemmarFloat32, 0, 9},
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 

@@ -11,6 +11,11 @@
 #define MAX_NODES    5
 #define MAX_LOCALS   8
 #define MAX_CLUSTERS 80
+#ifdef SANITIZED
+#define ROUNDS(n) ((n) / 3)
+#else
+#define ROUNDS(n) (n)
+#endif
 
 static uint64_t state = 88172645463325252u;
 
@@ -39,7 +44,7 @@ static struct gemmar_visit_order random_order(const struct gemmar_tile_map *map)
 
 START_TEST(firsts_in_32_bits_are_those_of_the_map)
 {
-    for (int round = 0; round < 1000; round++) {
+    for (int round = 0; round < ROUNDS(1000); round++) {
         struct gemmar_tile_map map = random_map();
 
         for (uint32_t g = 0; g <= map.locals; g++) {
@@ -51,7 +56,7 @@ END_TEST
 
 START_TEST(a_list_has_every_chunk_once)
 {
-    for (int round = 0; round < 100; round++) {
+    for (int round = 0; round < ROUNDS(100); round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t local = pick(0, map.locals - 1);
@@ -74,7 +79,7 @@ END_TEST
  */
 START_TEST(lists_are_sorted_by_round_and_foreign_before_own)
 {
-    for (int round = 0; round < 100; round++) {
+    for (int round = 0; round < ROUNDS(100); round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t *round_of = calloc((size_t)map.chunks, sizeof(*round_of));
@@ -144,7 +149,7 @@ static bool push_ends(const struct gemmar_tile_map *map, const struct gemmar_vis
 
 START_TEST(push_ends_whatever_the_number_of_clusters)
 {
-    for (int round = 0; round < 100; round++) {
+    for (int round = 0; round < ROUNDS(100); round++) {
         struct gemmar_tile_map map = random_map();
         uint32_t clusters[MAX_LOCALS];
 
@@ -159,7 +164,7 @@ END_TEST
 
 START_TEST(an_exchange_computes_and_adds_every_chunk_once)
 {
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < ROUNDS(300); round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t clusters = pick(1, MAX_CLUSTERS);
@@ -228,7 +233,7 @@ static bool exchange_ends(const struct gemmar_tile_map *map, const struct gemmar
 
 START_TEST(an_exchange_ends_whatever_the_number_of_clusters)
 {
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < ROUNDS(300); round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t clusters[2] = {pick(1, MAX_CLUSTERS), pick(1, MAX_CLUSTERS)};
@@ -241,7 +246,7 @@ END_TEST
 /* What a rank reduces and what it takes from other nodes are together its own chunks. */
 START_TEST(own_chunks_are_reduced_or_gathered_once)
 {
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < ROUNDS(400); round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t local = pick(0, map.locals - 1), node = pick(0, map.nodes - 1);
@@ -277,7 +282,7 @@ END_TEST
 /* Neighbours of a walk, never more than `together`, and no byte that does not belong to C. */
 START_TEST(messages_have_every_chunk_once)
 {
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < ROUNDS(300); round++) {
         struct gemmar_tile_map map = random_map();
         struct gemmar_visit_order order = random_order(&map);
         uint32_t local = pick(0, map.locals - 1), next = 0;
