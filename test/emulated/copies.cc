@@ -48,21 +48,27 @@ void emulated_async_load(uint32_t dst, uint32_t mask, uint32_t bar, uint32_t byt
     copies.push_back(c);
 }
 
-void emulated_shared_written(uint32_t address, uint32_t bytes)
+static bool overlap(const range &a, const range &b)
 {
-    emulated_current->unfenced.push_back({address, bytes});
+    return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
 }
 
-void emulated_fence_async(void)
+void emulated_shared_written(uint32_t address, uint32_t bytes)
 {
-    emulated_current->unfenced.clear();
+    for (const copy *c : copies) {
+        if (c->home == emulated_current->home && !c->load && !c->is_read &&
+            overlap({address, bytes}, {c->at, c->bytes})) {
+            emulated_fail("written before a bulk store has read it");
+        }
+    }
+    emulated_current->unfenced.push_back({address, bytes});
 }
 
 static void expect_fenced(uint32_t address, uint32_t bytes)
 {
     for (const fiber *f : emulated_current->home->fibers) {
         for (const range &r : f->unfenced) {
-            if (r.address < address + bytes && address < r.address + r.bytes) {
+            if (overlap(r, {address, bytes})) {
                 emulated_fail("a store of shared memory that its writer has not fenced");
             }
         }
@@ -167,7 +173,11 @@ void emulated_copy_step(void)
         c->home->copies--;
         bulk_moved(c->owner);
     } else {
-        c->store(c->read.data());
+        std::shared_ptr<std::vector<uint8_t>> data =
+            std::make_shared<std::vector<uint8_t>>(std::move(c->read));
+        std::function<void(const uint8_t *)> store = c->store;
+
+        emulated_store_copied(c->owner, [=] { store(data->data()); });
         c->of->writes--;
         bulk_moved(c->owner);
     }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- of a GPU thread: kernels/ptx and the language ------------------------------------------- */
+/* Of a GPU thread: kernels/ptx and the language. */
 
 uint32_t emulated_thread(void); /* of its CTA */
 uint32_t emulated_cta(void);
@@ -68,22 +68,24 @@ static inline float emulated_bits_float(uint32_t bits)
     return x;
 }
 
-/* Shared memory of this CTA, or of CTA `cta` of its cluster: addresses are offsets. */
+/* Shared memory of this CTA: addresses are offsets. */
 #define EMULATED_SHARED_BYTES (228u * 1024u)
 uint32_t emulated_shared_address(const void *p);
 uint8_t *emulated_shared_base(void);
 uint8_t *emulated_shared(uint32_t address);
-uint8_t *emulated_shared_of(uint32_t cta, uint32_t address);
 
-/* This thread has written there, and has not fenced it for the copy engine; and: it fences. */
+/* This thread has written there. A fence for the copy engine: that sees what was written, and what
+ * it has stored for this thread is one of the thread's own stores. */
 void emulated_shared_written(uint32_t address, uint32_t bytes);
 void emulated_fence_async(void);
 
 /* Words in global memory. A store that is only relaxed is seen by others at some time, and stores
- * to different words in any order, until the thread releases what it stored. */
+ * to different words in any order, until the thread releases what it stored; to the CTA alone,
+ * until a thread of it releases. */
 uint64_t emulated_load(const uint64_t *word);
 void emulated_store_later(void *to, const void *from, uint32_t bytes);
 void emulated_release(void);
+void emulated_release_to_cta(void);
 
 /* mbarriers; `cta` of the cluster. */
 void emulated_mbarrier_init(uint32_t bar, uint32_t arrivals);
@@ -121,8 +123,7 @@ void emulated_wgmma(float *d, uint32_t columns, bool bf16, bool trans_b, uint32_
 void emulated_wgmma_commit(void);
 void emulated_wgmma_wait(uint32_t pending);
 
-/* ---- of the runtime ---------------------------------------------------------------------------
- */
+/* Of the runtime. */
 
 struct emulated_grid;
 

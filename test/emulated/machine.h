@@ -27,6 +27,19 @@ struct warp {
     uint64_t value[2][32]; /* of the last two exchanges */
 };
 
+/* A store that others do not see yet: of 4 or 8 bytes, or by the copy engine. */
+struct later {
+    void *to; /* NULL: by the copy engine */
+    uint64_t value;
+    uint32_t bytes;
+    std::function<void()> copy;
+};
+
+struct stores {
+    std::vector<later> waiting;
+    bool listed; /* among those of which one is drawn */
+};
+
 struct cta {
     emulated_grid *grid;
     uint32_t index;
@@ -35,7 +48,9 @@ struct cta {
     std::vector<warp> warps;
     meeting bars[16];
     std::vector<meeting> warpgroups;
-    uint32_t copies; /* that still use the shared memory */
+    stores pool;                       /* released inside of the CTA, and no further */
+    std::vector<uint32_t> bars_in_use; /* mbarriers */
+    uint32_t copies;                   /* that still use the shared memory */
     uint32_t living;
 };
 
@@ -52,13 +67,6 @@ struct group {
     uint32_t reads, writes; /* that are not done */
 };
 
-/* A store that others do not see yet. */
-struct later {
-    void *to;
-    uint64_t value;
-    uint32_t bytes;
-};
-
 /* Of shared memory, from `address` on. */
 struct range {
     uint32_t address, bytes;
@@ -71,10 +79,18 @@ struct mma {
     uint32_t a, b; /* descriptors, low half */
 };
 
+#define LAST_SEEN 8
+
+/* What a thread has loaded. */
+struct seen {
+    const uint64_t *word;
+    uint64_t value;
+};
+
 struct fiber {
     cta *home;
     uint32_t thread;
-    bool started, ended;
+    bool started, ended, slow;
     jmp_buf at;
     ucontext_t first;
     char *stack;
@@ -83,9 +99,8 @@ struct fiber {
     bool bulk, bulk_reads; /* it is blocked until these stores are done, or have been read: */
     uint32_t bulk_pending; /* all groups but so many */
     uint64_t exchanges;
-    std::vector<later> stores;
-    const uint64_t *last_word;
-    uint64_t last_value;
+    stores own, copied; /* copied: by the copy engine, and no fence has come behind it */
+    seen last[LAST_SEEN];
     std::vector<range> unfenced; /* written, and no fence for the copy engine since */
     std::shared_ptr<group> open;
     std::deque<std::shared_ptr<group>> committed;
@@ -127,14 +142,17 @@ static inline uint32_t emulated_swizzle(uint32_t address)
     return address ^ (address >> 7 & 7) << 4;
 }
 
+/* Nobody is in the middle of a phase. */
+void emulated_expect_whole_phases(const cta *c);
+
 /* `bytes` of what was expected have come to a barrier. */
 void emulated_mbarrier_complete(cta *c, uint32_t bar, uint32_t bytes);
 
 /* What gets on by itself: one step, if there is something to do. */
 bool emulated_stores_wait(void);
 void emulated_store_step(void);
-void emulated_forget_stores(
-    const emulated_grid *grid); /* that has ended: they have all been seen */
+void emulated_store_copied(fiber *by, std::function<void()> copy);
+void emulated_end_stores(const emulated_grid *grid); /* that has ended: all see them */
 bool emulated_copies_wait(void);
 void emulated_copy_step(void);
 

@@ -23,7 +23,6 @@ struct CUstream_st {
 
 struct CUevent_st {
     uint64_t recorded, done; /* counts */
-    uint64_t at_ns;
 };
 
 static std::mutex lock;
@@ -255,10 +254,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
         event->recorded++;
     }
-    return once(stream, [=] {
-        event->done++;
-        event->at_ns = emulated_now_ns();
-    });
+    return once(stream, [=] { event->done++; });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)

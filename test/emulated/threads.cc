@@ -10,12 +10,13 @@
 #include <time.h>
 
 #define STACK_BYTES (64u * 1024u)
-#define POLL_EVERY  16u /* of so many steps one is of those that wait for a word */
-#define IDLE_STEPS  64u /* without anything else: let other processes run */
+#define POLL_EVERY  16u   /* of so many steps one is of those that wait for a word */
+#define SLOW_EVERY  1024u /* ... and one is of those that are slow */
+#define IDLE_STEPS  64u   /* without anything else: let other processes run */
 
 fiber *emulated_current;
 static jmp_buf scheduler;
-static std::vector<fiber *> runnable, polling;
+static std::vector<fiber *> runnable, slow, polling;
 static std::vector<char *> stacks; /* free ones */
 static std::vector<emulated_grid *> grids;
 static uint64_t idle;
@@ -79,12 +80,12 @@ void emulated_block(const char *why)
 void emulated_wake(fiber *f)
 {
     f->blocked = NULL;
-    runnable.push_back(f);
+    (f->slow ? slow : runnable).push_back(f);
 }
 
 void emulated_yield(bool again)
 {
-    (again ? polling : runnable).push_back(emulated_current);
+    (again ? polling : emulated_current->slow ? slow : runnable).push_back(emulated_current);
     leave();
 }
 
@@ -98,7 +99,6 @@ static void run_thread(void)
     fiber *f = emulated_current;
 
     f->home->grid->thread();
-    emulated_release();
     f->ended = true;
     f->home->living--;
     f->home->grid->living--;
@@ -154,8 +154,24 @@ static fiber *new_fiber(cta *home, uint32_t thread)
     f->first.uc_stack.ss_size = STACK_BYTES;
     f->first.uc_link = NULL;
     makecontext(&f->first, run_thread, 0);
-    runnable.push_back(f);
     return f;
+}
+
+/* Of a grid some threads are slower than all others: a warp, a warpgroup or all of one CTA or of
+ * every one. */
+static void draw_slow(const emulated_grid *g)
+{
+    uint32_t widths[] = {0, 32, WARPGROUP, g->threads}, width = widths[emulated_chance(4)];
+    uint32_t first = width != 0 ? emulated_chance(g->threads / width) * width : 0;
+    uint32_t which = emulated_chance((uint32_t)g->ctas.size());
+    bool every = emulated_chance(2) != 0;
+
+    for (const cta *c : g->ctas) {
+        for (fiber *f : c->fibers) {
+            f->slow = f->thread - first < width && (every || c->index == which);
+            (f->slow ? slow : runnable).push_back(f);
+        }
+    }
 }
 
 struct emulated_grid *emulated_start(std::function<void()> thread, uint32_t ctas, uint32_t threads)
@@ -182,6 +198,7 @@ struct emulated_grid *emulated_start(std::function<void()> thread, uint32_t ctas
         }
         g->ctas.push_back(c);
     }
+    draw_slow(g);
     grids.push_back(g);
     return g;
 }
@@ -192,7 +209,10 @@ bool emulated_ended(struct emulated_grid *g)
         return false;
     }
     grids.erase(std::find(grids.begin(), grids.end(), g));
-    emulated_forget_stores(g);
+    for (const cta *c : g->ctas) {
+        emulated_expect_whole_phases(c);
+    }
+    emulated_end_stores(g);
     for (cta *c : g->ctas) {
         for (fiber *f : c->fibers) {
             delete f;
@@ -253,13 +273,13 @@ static warp &my_warp(void)
 
 void emulated_warp_sync(void)
 {
-    emulated_release();
+    emulated_release_to_cta();
     (void)emulated_meet(my_warp().all, 32, "a warp");
 }
 
 void emulated_bar_sync(uint32_t barrier, uint32_t threads)
 {
-    emulated_release();
+    emulated_release_to_cta();
     (void)emulated_meet(emulated_current->home->bars[barrier], threads, "a barrier of the CTA");
 }
 
@@ -282,9 +302,17 @@ const uint64_t *emulated_exchange(uint64_t value)
     return values;
 }
 
-/* Nobody can go on any more. */
-[[noreturn]] static void deadlock(void)
+/* Nobody can go on: all have ended, or they wait for each other. */
+static void expect_no_deadlock(void)
 {
+    bool all_ended = true;
+
+    for (const emulated_grid *g : grids) {
+        all_ended = all_ended && g->living == 0;
+    }
+    if (all_ended) {
+        return;
+    }
     fprintf(stderr, "emulated GPU: nothing can go on:\n");
     for (const emulated_grid *g : grids) {
         for (const cta *c : g->ctas) {
@@ -312,23 +340,24 @@ static void run_one_of(std::vector<fiber *> &which)
 /* Of all that could go on, one thing. */
 void emulated_step(void)
 {
-    if (emulated_copies_wait() && (runnable.empty() || emulated_chance(copy_pace) == 0)) {
+    bool busy = !runnable.empty() || !slow.empty();
+    bool polls = !polling.empty() && (!busy || emulated_chance(POLL_EVERY) == 0);
+
+    if (emulated_copies_wait() && (!busy || emulated_chance(copy_pace) == 0)) {
         emulated_copy_step();
-    } else if (emulated_stores_wait() && (runnable.empty() || emulated_chance(store_pace) == 0)) {
+    } else if (emulated_stores_wait() && (!busy || emulated_chance(store_pace) == 0)) {
         emulated_store_step();
-    } else if (!runnable.empty() && (polling.empty() || emulated_chance(POLL_EVERY) != 0)) {
-        run_one_of(runnable);
-    } else if (!polling.empty()) {
+    } else if (busy && !polls) {
+        bool late = runnable.empty() || (!slow.empty() && emulated_chance(SLOW_EVERY) == 0);
+
+        run_one_of(late ? slow : runnable);
+    } else if (polls) {
         run_one_of(polling);
-        idle = runnable.empty() ? idle + 1 : 0;
+        idle = busy ? 0 : idle + 1;
         if (idle % IDLE_STEPS == IDLE_STEPS - 1) {
             (void)sched_yield();
         }
     } else {
-        for (const emulated_grid *g : grids) {
-            if (g->living > 0) {
-                deadlock();
-            }
-        }
+        expect_no_deadlock();
     }
 }

@@ -16,7 +16,8 @@ struct options options = {.nodes = 1,
                           .most = {1500, 1500, 700},
                           .seed = 1,
                           .epoch = 1,
-                          .timeout_ns = UINT64_C(3000000000)};
+                          .timeout_ns = UINT64_C(3000000000),
+                          .delay_ns = 2000000};
 
 static const char help[] =
     "usage: checkkernel [OPTION]... [MxNxK]...\n"
@@ -34,6 +35,9 @@ static const char help[] =
     "  --algo WHICH        direct or two-shot (default both)\n"
     "  --hold WHICH        the network stands still: data: it takes commands and brings nothing;\n"
     "                      ring: it takes none. Calls must be left and say why; then all is well\n"
+    "  --delay MS          that a command in 64, and the second reading of one in 8, waits at "
+    "most\n"
+    "                      (default 2)\n"
     "  --turns N           calls one behind the other, each with other rows of A and another C\n"
     "                      (default 1, between nodes 4)\n"
     "  --strategy WHICH    push, pull or, with two ranks, exchange (default all)\n"
@@ -119,6 +123,7 @@ static bool parse_option(int c)
     case 'k': options.skew = atoi(optarg); break;
     case 'w': options.row_step = atoi(optarg); break;
     case 'o': options.timeout_ns = (uint64_t)atoi(optarg) * 1000000000u; break;
+    case 'd': options.delay_ns = strtoull(optarg, NULL, 0) * 1000000u + 1; break;
     case 'b': options.bench = true; break;
     case 'u': options.runs = atoi(optarg) < MAX_RUNS ? atoi(optarg) : MAX_RUNS; break;
     case 'j': options.json = optarg; break;
@@ -134,33 +139,20 @@ static bool parse_option(int c)
 static bool parse(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"ranks", required_argument, NULL, 'r'},
-        {"ctas", required_argument, NULL, 'c'},
-        {"strategy", required_argument, NULL, 's'},
-        {"tile", required_argument, NULL, 't'},
-        {"band", required_argument, NULL, 'B'},
-        {"nn", no_argument, NULL, 'n'},
-        {"fp16", no_argument, NULL, 'h'},
-        {"normal", no_argument, NULL, 'N'},
-        {"random", required_argument, NULL, 'R'},
-        {"seed", required_argument, NULL, 'S'},
-        {"epoch", required_argument, NULL, 'e'},
-        {"skew", required_argument, NULL, 'k'},
-        {"row-step", required_argument, NULL, 'w'},
-        {"timeout", required_argument, NULL, 'o'},
-        {"bench", no_argument, NULL, 'b'},
-        {"runs", required_argument, NULL, 'u'},
-        {"json", required_argument, NULL, 'j'},
-        {"trace", required_argument, NULL, 'T'},
-        {"senders", required_argument, NULL, 'x'},
-        {"lead", required_argument, NULL, 'l'},
-        {"copies", required_argument, NULL, 'C'},
-        {"nodes", required_argument, NULL, 'O'},
-        {"algo", required_argument, NULL, 'a'},
-        {"hold", required_argument, NULL, 'H'},
-        {"turns", required_argument, NULL, 'U'},
-        {"most", required_argument, NULL, 'm'},
-        {NULL, 0, NULL, 0},
+        {"ranks", required_argument, NULL, 'r'},    {"ctas", required_argument, NULL, 'c'},
+        {"strategy", required_argument, NULL, 's'}, {"tile", required_argument, NULL, 't'},
+        {"band", required_argument, NULL, 'B'},     {"nn", no_argument, NULL, 'n'},
+        {"fp16", no_argument, NULL, 'h'},           {"normal", no_argument, NULL, 'N'},
+        {"random", required_argument, NULL, 'R'},   {"seed", required_argument, NULL, 'S'},
+        {"epoch", required_argument, NULL, 'e'},    {"skew", required_argument, NULL, 'k'},
+        {"row-step", required_argument, NULL, 'w'}, {"timeout", required_argument, NULL, 'o'},
+        {"bench", no_argument, NULL, 'b'},          {"runs", required_argument, NULL, 'u'},
+        {"json", required_argument, NULL, 'j'},     {"trace", required_argument, NULL, 'T'},
+        {"senders", required_argument, NULL, 'x'},  {"lead", required_argument, NULL, 'l'},
+        {"copies", required_argument, NULL, 'C'},   {"nodes", required_argument, NULL, 'O'},
+        {"algo", required_argument, NULL, 'a'},     {"hold", required_argument, NULL, 'H'},
+        {"turns", required_argument, NULL, 'U'},    {"most", required_argument, NULL, 'm'},
+        {"delay", required_argument, NULL, 'd'},    {NULL, 0, NULL, 0},
     };
     int c;
 

@@ -47,6 +47,7 @@ struct options {
     int64_t row_step;
     uint32_t copies; /* enum gemmar_copies */
     uint64_t seed, epoch, timeout_ns;
+    uint64_t delay_ns; /* that some commands of the network wait at most */
     const char *json, *trace;
 };
 

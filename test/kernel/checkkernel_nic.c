@@ -26,7 +26,6 @@
 #define LINE        64u
 #define WORK_NS     UINT64_C(8000000000) /* a copy takes no longer */
 #define DELAY_NS    30000u
-#define LONG_NS     2000000u /* every 64th command waits up to so long */
 
 enum state {
     TAKEN_OUT,
@@ -234,8 +233,8 @@ static bool take(uint32_t rank)
     w->twice = next_random(&random_state) % 8 == 0;
     w->queue_pair = (uint32_t)(next_random(&random_state) % QUEUE_PAIRS);
     w->not_before =
-        gemmar_now_ns() +
-        next_random(&random_state) % (next_random(&random_state) % 64 == 0 ? LONG_NS : DELAY_NS);
+        gemmar_now_ns() + next_random(&random_state) %
+                              (next_random(&random_state) % 64 == 0 ? options.delay_ns : DELAY_NS);
     wrong = judge(rank, w);
     if (wrong != NULL) {
         note(rank, w, wrong);
@@ -310,7 +309,7 @@ static void end(uint32_t rank, struct work *w)
     }
     if (w->state == UNDER_WAY && w->twice) {
         w->state = STAMPED;
-        w->not_before = gemmar_now_ns() + next_random(&random_state) % LONG_NS;
+        w->not_before = gemmar_now_ns() + next_random(&random_state) % options.delay_ns;
     } else {
         w->state = ARRIVED;
     }
