@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <sched.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STACK_BYTES (64u * 1024u)
 #define POLL_EVERY  16u   /* of so many steps one is of those that wait for a word */
 #define SLOW_EVERY  1024u /* ... and one is of those that are slow */
-#define IDLE_STEPS  64u   /* without anything else: let other processes run */
+#define IDLE_STEPS  64u   /* without anything else: sleep, others have the word */
+#define IDLE_US     50
 
 fiber *emulated_current;
 static jmp_buf scheduler;
@@ -355,7 +356,7 @@ void emulated_step(void)
         run_one_of(polling);
         idle = busy ? 0 : idle + 1;
         if (idle % IDLE_STEPS == IDLE_STEPS - 1) {
-            (void)sched_yield();
+            (void)usleep(IDLE_US);
         }
     } else {
         expect_no_deadlock();
