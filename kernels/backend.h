@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "kernels/communicator.h"
+#include "kernels/told.h"
 #include "kernels/workspace.h"
 
 struct gemmar_backend {
@@ -79,5 +80,11 @@ gemmarResult_t gemmar_comm_create(const struct gemmar_backend *backend, struct g
 /* The members of a call that do not depend on the backend: all but the local plan. */
 void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
                         const struct gemmar_operands *operands, struct gemmar_call *call);
+
+/* The same for the tensor-core kernel, of which `most_ctas` CTAs fit: all but the targets, `copies`
+ * and where the GPU sees what it shares with the host. `c`: where C lies for the peers. */
+void gemmar_launch_fill_tensor(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                               const struct gemmar_operands *operands, uint32_t most_ctas,
+                               const struct gemmar_told_c *c, struct gemmar_call *call);
 
 #endif

@@ -115,6 +115,29 @@ void gemmar_launch_fill(struct gemmarComm *comm, const struct gemmar_plan *plan,
     call->watch.timeout_ns = comm->settings.timeout_ns;
 }
 
+void gemmar_launch_fill_tensor(struct gemmarComm *comm, const struct gemmar_plan *plan,
+                               const struct gemmar_operands *operands, uint32_t most_ctas,
+                               const struct gemmar_told_c *c, struct gemmar_call *call)
+{
+    struct gemmar_told told = {.m = plan->map.m,
+                               .n = plan->map.n,
+                               .k = operands->k,
+                               .c = *c,
+                               .dtype = operands->dtype,
+                               .bias = operands->bias != NULL,
+                               .alpha = operands->alpha,
+                               .beta = operands->beta};
+
+    gemmar_launch_fill(comm, plan, operands, call);
+    call->plan = gemmar_plan_local_gpu(plan, most_ctas, comm->settings.ctas);
+    call->tensor = plan->tensor;
+    if (plan->algo == GEMMAR_ALGO_TWO_SHOT) {
+        call->tensor.order.first_node = (comm->place.node + 1) % comm->place.nodes;
+    }
+    call->out_ld = gemmar_plan_out_ld(plan->map.n);
+    call->told = gemmar_told_hash(&told);
+}
+
 /* Everything before the launch. Success with chunks 0 in `plan`: there is nothing to do. */
 static gemmarResult_t prepare(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
                               gemmarStream_t stream, struct gemmar_plan *plan,

@@ -170,23 +170,11 @@ static void fill_call(struct gemmarComm *comm, const struct gemmar_plan *plan,
                       struct gemmar_call *call)
 {
     struct gemmar_gpu *gpu = comm->gpu;
-    struct gemmar_told told = {.m = plan->map.m,
-                               .n = plan->map.n,
-                               .k = operands->k,
-                               .dtype = operands->dtype,
-                               .bias = operands->bias != NULL,
-                               .alpha = operands->alpha,
-                               .beta = operands->beta};
+    struct gemmar_told_c c;
+    enum gemmar_copies copies = gemmar_gpu_targets(comm, &plan->map, operands, targets, &c);
 
-    gemmar_launch_fill(comm, plan, operands, call);
-    call->plan = gemmar_plan_local_gpu(plan, gpu->most_ctas, comm->settings.ctas);
-    call->tensor = plan->tensor;
-    if (plan->algo == GEMMAR_ALGO_TWO_SHOT) {
-        call->tensor.order.first_node = (comm->place.node + 1) % comm->place.nodes;
-    }
-    call->copies = gemmar_gpu_targets(comm, &plan->map, operands, targets, &told.c);
-    call->out_ld = gemmar_plan_out_ld(plan->map.n);
-    call->told = gemmar_told_hash(&told);
+    gemmar_launch_fill_tensor(comm, plan, operands, gpu->most_ctas, &c, call);
+    call->copies = copies;
     call->rank_of = gpu->rank_of;
     call->watch.abort_word = &gpu->mapped->comm.abort;
     call->watch.trouble = &gpu->mapped->trouble;
