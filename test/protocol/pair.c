@@ -359,6 +359,13 @@ bool pair_epochs(struct pair_end *e, uint64_t first, uint64_t count)
     return true;
 }
 
+void pair_expect_epochs(struct pair_end *e, uint64_t first, uint64_t count)
+{
+    if (!pair_epochs(e, first, count)) {
+        pair_fail_broken(e);
+    }
+}
+
 void pair_expect_counters(struct pair_end *e, uint64_t epochs)
 {
     struct gemmar_channel_counters c = {.size = sizeof(c)};
@@ -387,6 +394,14 @@ void pair_expect_counters(struct pair_end *e, uint64_t epochs)
                   (unsigned long long)c.data_bytes, (unsigned long long)bytes,
                   (unsigned long long)c.stamp_bytes, (unsigned long long)c.errors);
     }
+}
+
+void pair_fail_broken(const struct pair_end *e)
+{
+    struct gemmar_transport_error error = {.size = sizeof(error)};
+
+    e->table->channel_error(e->channel, &error);
+    pair_fail("the channel broke: %s", error.text);
 }
 
 const struct gemmar_transport_error *pair_expect_error(struct pair_end *e, uint64_t ms)
@@ -446,6 +461,7 @@ static void defaults(struct pair_options *o)
     o->slot_bytes = o->slot_bytes != 0 ? o->slot_bytes : 4096;
     o->first_epoch = o->first_epoch != 0 ? o->first_epoch : 1;
     o->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : 20000;
+    o->ib_timeout = o->ib_timeout != 0 ? o->ib_timeout : 18;
 }
 
 static void set(const char *name, const char *value)
@@ -460,6 +476,7 @@ static void run_rank(const struct pair_program *program, const struct pair_optio
                      pair_body body, uint32_t rank, int sock, pid_t other)
 {
     struct pair_end *e = aligned_alloc(64, (sizeof(*e) + 63) / 64 * 64);
+    char ib_timeout[16];
 
     mine = &verdicts[rank];
     if (e == NULL) {
@@ -476,6 +493,8 @@ static void run_rank(const struct pair_program *program, const struct pair_optio
     set("NCCL_IB_HCA", program->device[rank]);
     set("SOFTHCA_NODE", rank == 0 ? "a" : "b");
     set("SOFTHCA_FAULTS", rank == 0 ? options->faults : NULL);
+    (void)snprintf(ib_timeout, sizeof(ib_timeout), "%u", e->options.ib_timeout);
+    set("NCCL_IB_TIMEOUT", ib_timeout);
     body(e);
     if (e->data != NULL) {
         (void)munmap(e->data, e->data_bytes);

@@ -23,6 +23,7 @@ struct pair_options {
     bool gpu;              /* the data claims to be GPU memory [host memory] */
     uint64_t first_epoch;  /* [1] */
     uint64_t timeout_ms;   /* [20000] of the channel */
+    uint32_t ib_timeout;   /* [18] NCCL_IB_TIMEOUT: the retries outlast a busy machine's pauses */
     const char *faults;    /* SOFTHCA_FAULTS of rank 0 [none] */
     const char *log;       /* a warning with this text is expected [none] */
 };
@@ -67,6 +68,9 @@ int pair_finish(void);
 
 /* Inside a rank. Each fails the case with a sentence when it cannot do its part. */
 void pair_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* The channel broke where it should not: fails with its error. */
+void pair_fail_broken(const struct pair_end *end) __attribute__((noreturn));
 void pair_open(struct pair_end *end);      /* transport and channel */
 void pair_join(struct pair_end *end);      /* swap blobs, connect, start; both ranks */
 void pair_close(struct pair_end *end);     /* channel and transport */
@@ -80,6 +84,8 @@ uint32_t pair_length(const struct pair_end *end, uint64_t epoch, uint32_t slot);
 bool pair_push(struct pair_end *end, uint64_t epoch);
 bool pair_take(struct pair_end *end, uint64_t epoch);
 bool pair_epochs(struct pair_end *end, uint64_t first, uint64_t count);
+/* The same, and none of it may fail. */
+void pair_expect_epochs(struct pair_end *end, uint64_t first, uint64_t count);
 /* Drain, then the counters must say that exactly `epochs` epochs were sent. */
 void pair_expect_counters(struct pair_end *end, uint64_t epochs);
 /* The channel must break within `ms`; the error's sentence is returned. */
