@@ -60,6 +60,7 @@ struct rank {
     uint32_t *rank_of;
     const void **views;                  /* [2][2][routes]: recv and arrival of both parities */
     uint16_t *a, *b, *c, *before, *bias; /* turn t: A from row t on, the t-th C */
+    uint16_t *seen;                      /* the t-th C when the call's stream went on */
     struct oracle_verdict *verdict;
     uint64_t *abort_word;
     struct gemmar_trouble *trouble;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of checkkernel: C of every rank against plain loops, the bits of all ranks and of two
-// runs, and the rows behind C.
+// The checks of checkkernel: C of every rank, as its stream saw it behind the call, against plain
+// loops, the bits of all ranks and of two runs, the rows behind C, and that nothing came later.
 #include "test/kernel/checkkernel.h"
 
 #include <string.h>
@@ -47,12 +47,14 @@ static struct oracle_verdict verify(int i, int turn, const struct shape *s,
     }
     use(r);
     must(cudaMemsetAsync(r->verdict, 0, sizeof(*r->verdict), r->stream), "clear");
-    must(oracle_check(&want, r->c + at, !options.normal, r->verdict, r->stream), "check");
-    must(oracle_guard(r->c + at + s->m * ldc, GUARD_ROWS * ldc, POISON, r->verdict, r->stream),
+    must(oracle_check(&want, r->seen + at, !options.normal, r->verdict, r->stream), "check");
+    must(oracle_guard(r->seen + at + s->m * ldc, GUARD_ROWS * ldc, POISON, r->verdict, r->stream),
          "guard");
     if (kind->beta == 0) { /* else it was filled */
-        must(oracle_padding(r->c + at, s->m, s->n, ldc, POISON, r->verdict, r->stream), "padding");
+        must(oracle_padding(r->seen + at, s->m, s->n, ldc, POISON, r->verdict, r->stream),
+             "padding");
     }
+    must(oracle_same(r->c + at, r->seen + at, step_of_c(s, kind), r->verdict, r->stream), "same");
     must(cudaMemcpyAsync(&verdict, r->verdict, sizeof(verdict), cudaMemcpyDeviceToHost, r->stream),
          "copy");
     must(cudaStreamSynchronize(r->stream), "synchronize");
@@ -65,6 +67,7 @@ static void call_all(const struct shape *s, const struct call_kind *kind,
 {
     for (int call = 0; call < options.turns * options.ranks; call++) {
         int turn = call / options.ranks, i = call % options.ranks;
+        int64_t step = step_of_c(s, kind);
 
         use(&ranks[i]);
         if (options.skew > 0) {
@@ -74,6 +77,9 @@ static void call_all(const struct shape *s, const struct call_kind *kind,
                  "skew");
         }
         enqueue(i, s, kind, plan, false, turn);
+        must(cudaMemcpyAsync(ranks[i].seen + turn * step, ranks[i].c + turn * step,
+                             (size_t)step * 2, cudaMemcpyDeviceToDevice, ranks[i].stream),
+             "what the stream sees");
     }
 }
 
@@ -209,7 +215,9 @@ void check_random(void)
 
     for (int i = 0; i < options.random; i++) {
         int64_t rows = gemmar_min64(options.most.m, i % 3 == 0 ? 200 : INT64_MAX);
-        struct shape s = {1 + draw(&state, rows), 1 + draw(&state, options.most.n),
+        int64_t n = 1 + draw(&state, options.most.n);
+        struct shape s = {1 + draw(&state, rows),
+                          i % 2 == 0 ? gemmar_align_up(n, 8) : n, /* what bulk stores can write */
                           draw(&state, options.most.k + 1)};
         static const float alphas[] = {1, 2, -1}; /* -1: results that are -0 */
         struct call_kind kind = {.alpha = alphas[next_random(&state) % 3],

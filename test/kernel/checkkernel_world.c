@@ -399,6 +399,7 @@ void allocate(const struct shape *s, const struct call_kind *kind)
         r->a = device_memory((size_t)((s->m + options.turns) * k) * 2);
         r->b = device_memory((size_t)(kind->trans_b ? s->n * k : s->k * n) * 2);
         r->c = device_memory((size_t)c * 2);
+        r->seen = device_memory((size_t)c * 2);
         r->before = kind->beta != 0 ? device_memory((size_t)c * 2) : NULL;
         r->bias = device_memory((size_t)n * 2);
     }
@@ -413,6 +414,7 @@ void release(void)
         must(cudaFree(r->a), "free");
         must(cudaFree(r->b), "free");
         must(cudaFree(r->c), "free");
+        must(cudaFree(r->seen), "free");
         must(cudaFree(r->before), "free");
         must(cudaFree(r->bias), "free");
     }

@@ -62,6 +62,17 @@ static __global__ void padding(const uint16_t *c, int64_t rows, int64_t columns,
     }
 }
 
+static __global__ void same(const uint16_t *a, const uint16_t *b, int64_t words,
+                            struct oracle_verdict *verdict)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        if (a[i] != b[i]) {
+            atomicAdd(&verdict->wrong, 1);
+        }
+    }
+}
+
 static __global__ void gate(const uint32_t *word, uint32_t value, int64_t cycles)
 {
     uint64_t end = gemmar_globaltimer() + 10000000000ULL;
@@ -104,6 +115,13 @@ extern "C" cudaError_t oracle_padding(const void *c, int64_t rows, int64_t colum
     return cudaGetLastError();
 }
 
+extern "C" cudaError_t oracle_same(const void *a, const void *b, int64_t words,
+                                   struct oracle_verdict *verdict, cudaStream_t stream)
+{
+    same<<<1024, THREADS, 0, stream>>>((const uint16_t *)a, (const uint16_t *)b, words, verdict);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t oracle_gate(const uint32_t *word, uint32_t value, int64_t cycles,
                                    cudaStream_t stream)
 {
@@ -113,11 +131,11 @@ extern "C" cudaError_t oracle_gate(const uint32_t *word, uint32_t value, int64_t
 
 extern "C" cudaError_t oracle_load(void)
 {
-    const void *all[] = {(const void *)fill, (const void *)check, (const void *)guard,
-                         (const void *)padding, (const void *)gate};
+    const void *all[] = {(const void *)fill,    (const void *)check, (const void *)guard,
+                         (const void *)padding, (const void *)same,  (const void *)gate};
     cudaError_t error = cudaSuccess;
 
-    for (int i = 0; error == cudaSuccess && i < 5; i++) {
+    for (int i = 0; error == cudaSuccess && i < (int)(sizeof(all) / sizeof(all[0])); i++) {
         struct cudaFuncAttributes attributes;
 
         error = cudaFuncGetAttributes(&attributes, all[i]);

@@ -50,6 +50,10 @@ cudaError_t oracle_guard(const void *from, int64_t words, uint16_t pattern,
 cudaError_t oracle_padding(const void *c, int64_t rows, int64_t columns, int64_t ld,
                            uint16_t pattern, struct oracle_verdict *verdict, cudaStream_t stream);
 
+/* Count the 16-bit words of `a` that are not those of `b`. */
+cudaError_t oracle_same(const void *a, const void *b, int64_t words, struct oracle_verdict *verdict,
+                        cudaStream_t stream);
+
 /* Hold the stream until *gate (host memory) is `value`, at most about ten seconds; then spin for
  * `cycles`. */
 cudaError_t oracle_gate(const uint32_t *gate, uint32_t value, int64_t cycles, cudaStream_t stream);
