@@ -27,7 +27,7 @@ under_netem 'loss 1% delay 1ms' \
 # still for long: retries go on for seconds (transport_pair asks for less where they must run out).
 export NCCL_IB_GID_INDEX=1 NCCL_IB_TIMEOUT=18 NCCL_IB_RETRY_CNT=6
 pair=$build/test/protocol/transport_pair
-program transport 300 "$pair" --device =rxe0,=rxe1 \
+program transport 500 "$pair" --device =rxe0,=rxe1 \
     --port-down 'ip link set veth0 down' --port-up 'ip link set veth0 up'
 under_netem 'loss 1% delay 1ms' \
     program 'transport with loss' 120 "$pair" --device =rxe0,=rxe1 --only 'queue pair'
