@@ -14,18 +14,19 @@ static cudaError_t enqueue(cudaStream_t stream, std::function<void()> work)
     return cudaSuccess;
 }
 
-extern "C" cudaError_t oracle_fill(void *x, int64_t elements, int bf16, int exact, uint64_t seed,
-                                   cudaStream_t stream)
+extern "C" cudaError_t oracle_fill(void *x, int64_t elements, int bf16, enum oracle_numbers numbers,
+                                   uint64_t seed, cudaStream_t stream)
 {
     return enqueue(stream, [=] {
         for (int64_t i = 0; i < elements; i++) {
-            ((uint16_t *)x)[i] = oracle_input(i, bf16, exact, seed);
+            ((uint16_t *)x)[i] = oracle_input(i, bf16, numbers, seed);
         }
     });
 }
 
-extern "C" cudaError_t oracle_check(const struct oracle *o, const void *c, int exact,
-                                    struct oracle_verdict *verdict, cudaStream_t stream)
+extern "C" cudaError_t oracle_check(const struct oracle *o, const void *c,
+                                    enum oracle_numbers numbers, struct oracle_verdict *verdict,
+                                    cudaStream_t stream)
 {
     struct oracle want = *o;
 
@@ -35,7 +36,8 @@ extern "C" cudaError_t oracle_check(const struct oracle *o, const void *c, int e
                 float of_bound;
                 uint64_t part;
 
-                if (!oracle_judge(&want, (const uint16_t *)c, row, col, exact, &of_bound, &part)) {
+                if (!oracle_judge(&want, (const uint16_t *)c, row, col, numbers, &of_bound,
+                                  &part)) {
                     verdict->wrong++;
                     verdict->first = (unsigned long long)(row * want.n + col) + 1;
                 }

@@ -47,6 +47,7 @@ static const char help[] =
     "  --normal            inputs that are about normally distributed, compared within the bound "
     "of\n"
     "                      docs/design.md (default small whole numbers, compared for equality)\n"
+    "  --special           a few infinities and NaNs among them\n"
     "  --copies WHICH      0: all ranks write into C; 1: only its own, the others into the "
     "workspace,\n"
     "                      from where the kernel copies; 2: none, the rows of C being odd (default "
@@ -116,7 +117,8 @@ static bool parse_option(int c)
     case 'B': options.band = (uint32_t)atoi(optarg); break;
     case 'n': options.trans_b = false; break;
     case 'h': options.bf16 = false; break;
-    case 'N': options.normal = true; break;
+    case 'N': options.numbers = ORACLE_NORMAL; break;
+    case 'p': options.numbers = ORACLE_SPECIAL; break;
     case 'R': options.random = atoi(optarg); break;
     case 'm': return parse_shape(optarg, &options.most);
     case 'S': options.seed = strtoull(optarg, NULL, 0); break;
@@ -140,20 +142,35 @@ static bool parse_option(int c)
 static bool parse(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"ranks", required_argument, NULL, 'r'},    {"ctas", required_argument, NULL, 'c'},
-        {"strategy", required_argument, NULL, 's'}, {"tile", required_argument, NULL, 't'},
-        {"band", required_argument, NULL, 'B'},     {"nn", no_argument, NULL, 'n'},
-        {"fp16", no_argument, NULL, 'h'},           {"normal", no_argument, NULL, 'N'},
-        {"random", required_argument, NULL, 'R'},   {"seed", required_argument, NULL, 'S'},
-        {"epoch", required_argument, NULL, 'e'},    {"skew", required_argument, NULL, 'k'},
-        {"row-step", required_argument, NULL, 'w'}, {"timeout", required_argument, NULL, 'o'},
-        {"bench", no_argument, NULL, 'b'},          {"runs", required_argument, NULL, 'u'},
-        {"json", required_argument, NULL, 'j'},     {"trace", required_argument, NULL, 'T'},
-        {"senders", required_argument, NULL, 'x'},  {"lead", required_argument, NULL, 'l'},
-        {"copies", required_argument, NULL, 'C'},   {"nodes", required_argument, NULL, 'O'},
-        {"algo", required_argument, NULL, 'a'},     {"hold", required_argument, NULL, 'H'},
-        {"turns", required_argument, NULL, 'U'},    {"most", required_argument, NULL, 'm'},
-        {"delay", required_argument, NULL, 'd'},    {NULL, 0, NULL, 0},
+        {"ranks", required_argument, NULL, 'r'},
+        {"ctas", required_argument, NULL, 'c'},
+        {"strategy", required_argument, NULL, 's'},
+        {"tile", required_argument, NULL, 't'},
+        {"band", required_argument, NULL, 'B'},
+        {"nn", no_argument, NULL, 'n'},
+        {"fp16", no_argument, NULL, 'h'},
+        {"normal", no_argument, NULL, 'N'},
+        {"random", required_argument, NULL, 'R'},
+        {"seed", required_argument, NULL, 'S'},
+        {"epoch", required_argument, NULL, 'e'},
+        {"skew", required_argument, NULL, 'k'},
+        {"row-step", required_argument, NULL, 'w'},
+        {"timeout", required_argument, NULL, 'o'},
+        {"bench", no_argument, NULL, 'b'},
+        {"runs", required_argument, NULL, 'u'},
+        {"json", required_argument, NULL, 'j'},
+        {"trace", required_argument, NULL, 'T'},
+        {"senders", required_argument, NULL, 'x'},
+        {"lead", required_argument, NULL, 'l'},
+        {"copies", required_argument, NULL, 'C'},
+        {"nodes", required_argument, NULL, 'O'},
+        {"algo", required_argument, NULL, 'a'},
+        {"hold", required_argument, NULL, 'H'},
+        {"turns", required_argument, NULL, 'U'},
+        {"most", required_argument, NULL, 'm'},
+        {"delay", required_argument, NULL, 'd'},
+        {"special", no_argument, NULL, 'p'},
+        {NULL, 0, NULL, 0},
     };
     int c;
 

@@ -41,7 +41,8 @@ struct options {
     uint32_t ctas, tile_m, tile_n, band, lead;
     int strategy; /* enum gemmar_strategy, -1: all that these ranks can */
     int senders;  /* -1: the plan's */
-    bool trans_b, bf16, bench, normal;
+    bool trans_b, bf16, bench;
+    enum oracle_numbers numbers;
     int random, runs, skew;
     struct shape most; /* of random shapes */
     int64_t row_step;

@@ -47,7 +47,7 @@ static struct oracle_verdict verify(int i, int turn, const struct shape *s,
     }
     use(r);
     must(cudaMemsetAsync(r->verdict, 0, sizeof(*r->verdict), r->stream), "clear");
-    must(oracle_check(&want, r->seen + at, !options.normal, r->verdict, r->stream), "check");
+    must(oracle_check(&want, r->seen + at, options.numbers, r->verdict, r->stream), "check");
     must(oracle_guard(r->seen + at + s->m * ldc, GUARD_ROWS * ldc, POISON, r->verdict, r->stream),
          "guard");
     if (kind->beta == 0) { /* else it was filled */
@@ -121,7 +121,7 @@ static void report(const struct shape *s, const struct call_kind *kind,
            s->m, s->n, s->k, kind->bf16 ? "bf16" : "fp16", kind->trans_b ? "nt" : "nn",
            gemmar_strategy_name(plan->tensor.strategy), name_of(plan->algo), kind->alpha,
            kind->beta, kind->bias, kind->pad, kind->copies, plan->map.tile_m, plan->map.tile_n,
-           found->wrong, found->other_bits, options.normal ? found->worst : 0.0,
+           found->wrong, found->other_bits, options.numbers == ORACLE_NORMAL ? found->worst : 0.0,
            (long long)found->first - 1, carried);
     fflush(stdout);
 }

@@ -429,7 +429,7 @@ static void fill_c(struct rank *r, const struct shape *s, const struct call_kind
 
     must(cudaMemsetAsync(c, POISON, (size_t)step * 2, r->stream), "poison");
     if (kind->beta != 0) {
-        must(oracle_fill(c, s->m * row_length_of_c(s, kind), kind->bf16, !options.normal,
+        must(oracle_fill(c, s->m * row_length_of_c(s, kind), kind->bf16, options.numbers,
                          seed * 64 + 63, r->stream),
              "fill");
         must(cudaMemcpyAsync(r->before + turn * step, c, (size_t)step * 2, cudaMemcpyDeviceToDevice,
@@ -447,13 +447,13 @@ void fill(const struct shape *s, const struct call_kind *kind, uint64_t seed)
         uint64_t own = seed * 64 + (uint64_t)i * 2;
 
         use(r);
-        must(oracle_fill(r->a, (s->m + options.turns) * k, kind->bf16, !options.normal, own,
+        must(oracle_fill(r->a, (s->m + options.turns) * k, kind->bf16, options.numbers, own,
                          r->stream),
              "fill");
-        must(oracle_fill(r->b, kind->trans_b ? s->n * k : s->k * n, kind->bf16, !options.normal,
+        must(oracle_fill(r->b, kind->trans_b ? s->n * k : s->k * n, kind->bf16, options.numbers,
                          own + 1, r->stream),
              "fill");
-        must(oracle_fill(r->bias, n, kind->bf16, !options.normal, seed * 64 + 62, r->stream),
+        must(oracle_fill(r->bias, n, kind->bf16, options.numbers, seed * 64 + 62, r->stream),
              "fill");
         for (int turn = 0; turn < options.turns; turn++) {
             fill_c(r, s, kind, seed, turn);

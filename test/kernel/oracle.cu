@@ -7,15 +7,16 @@
 
 #define THREADS 256
 
-static __global__ void fill(uint16_t *x, int64_t elements, int bf16, int exact, uint64_t seed)
+static __global__ void fill(uint16_t *x, int64_t elements, int bf16, enum oracle_numbers numbers,
+                            uint64_t seed)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < elements;
          i += (int64_t)gridDim.x * blockDim.x) {
-        x[i] = oracle_input(i, bf16, exact, seed);
+        x[i] = oracle_input(i, bf16, numbers, seed);
     }
 }
 
-static __global__ void check(const struct oracle o, const uint16_t *c, int exact,
+static __global__ void check(const struct oracle o, const uint16_t *c, enum oracle_numbers numbers,
                              struct oracle_verdict *verdict)
 {
     int64_t col = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
@@ -29,7 +30,7 @@ static __global__ void check(const struct oracle o, const uint16_t *c, int exact
         float of_bound;
         uint64_t part;
 
-        if (!oracle_judge(&o, c, row, col, exact, &of_bound, &part)) {
+        if (!oracle_judge(&o, c, row, col, numbers, &of_bound, &part)) {
             atomicAdd(&verdict->wrong, 1);
             atomicMax(&verdict->first, (unsigned long long)(row * o.n + col) + 1);
         }
@@ -83,20 +84,21 @@ static __global__ void gate(const uint32_t *word, uint32_t value, int64_t cycles
     }
 }
 
-extern "C" cudaError_t oracle_fill(void *x, int64_t elements, int bf16, int exact, uint64_t seed,
-                                   cudaStream_t stream)
+extern "C" cudaError_t oracle_fill(void *x, int64_t elements, int bf16, enum oracle_numbers numbers,
+                                   uint64_t seed, cudaStream_t stream)
 {
-    fill<<<1024, THREADS, 0, stream>>>((uint16_t *)x, elements, bf16, exact, seed);
+    fill<<<1024, THREADS, 0, stream>>>((uint16_t *)x, elements, bf16, numbers, seed);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t oracle_check(const struct oracle *o, const void *c, int exact,
-                                    struct oracle_verdict *verdict, cudaStream_t stream)
+extern "C" cudaError_t oracle_check(const struct oracle *o, const void *c,
+                                    enum oracle_numbers numbers, struct oracle_verdict *verdict,
+                                    cudaStream_t stream)
 {
     int64_t rows = (o->m + o->row_step - 1) / o->row_step;
     dim3 grid((unsigned)((o->n + THREADS - 1) / THREADS), (unsigned)(rows < 4096 ? rows : 4096));
 
-    check<<<grid, THREADS, 0, stream>>>(*o, (const uint16_t *)c, exact, verdict);
+    check<<<grid, THREADS, 0, stream>>>(*o, (const uint16_t *)c, numbers, verdict);
     return cudaGetLastError();
 }
 

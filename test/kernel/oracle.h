@@ -20,6 +20,14 @@ struct oracle {
     int64_t row_step; /* check every row_step-th row */
 };
 
+/* What inputs are made of, and with that how results are compared. */
+enum oracle_numbers {
+    ORACLE_SMALL,   /* few whole ones: as long as k * ranks is not too large, every partial sum is
+                       exact in 16 bits; for equality */
+    ORACLE_SPECIAL, /* the same with a few infinities and NaNs; for equality, or two NaNs */
+    ORACLE_NORMAL,  /* about normally distributed; within the bound of docs/design.md, section 6 */
+};
+
 /* What the check found, in device memory, zeroed by the caller. */
 struct oracle_verdict {
     unsigned long long wrong;
@@ -32,14 +40,11 @@ struct oracle_verdict {
 extern "C" {
 #endif
 
-/* exact: small whole numbers, so that every partial sum is exact in 16 bits as long as k * ranks is
- * not too large for them; else values that are about normally distributed. */
-cudaError_t oracle_fill(void *x, int64_t elements, int bf16, int exact, uint64_t seed,
-                        cudaStream_t stream);
+cudaError_t oracle_fill(void *x, int64_t elements, int bf16, enum oracle_numbers numbers,
+                        uint64_t seed, cudaStream_t stream);
 
-/* Compare C with the expected result: exact: for equality; else within the bound of docs/design.md,
- * section 6. */
-cudaError_t oracle_check(const struct oracle *o, const void *c, int exact,
+/* Compare C with the expected result. */
+cudaError_t oracle_check(const struct oracle *o, const void *c, enum oracle_numbers numbers,
                          struct oracle_verdict *verdict, cudaStream_t stream);
 
 /* Count the 16-bit words of [from, from + words) that are not `pattern`. */

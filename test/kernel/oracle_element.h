@@ -28,12 +28,14 @@ GEMMAR_HD uint16_t oracle_to_16(float x, int bf16)
 }
 
 /* Element i of an input. */
-GEMMAR_HD uint16_t oracle_input(int64_t i, int bf16, int exact, uint64_t seed)
+GEMMAR_HD uint16_t oracle_input(int64_t i, int bf16, enum oracle_numbers numbers, uint64_t seed)
 {
     uint64_t r = oracle_mix(seed * 0x9e3779b97f4a7c15ULL + (uint64_t)i);
     float value;
 
-    if (exact) { /* mostly zeros: sums stay small */
+    if (numbers == ORACLE_SPECIAL && (r >> 32 & 511) < 3) {
+        value = (r >> 32 & 511) == 0 ? NAN : (r >> 32 & 511) == 1 ? INFINITY : -INFINITY;
+    } else if (numbers != ORACLE_NORMAL) { /* mostly zeros: sums stay small */
         value = (r & 15) < 13 ? 0.0f : (float)((int)(r >> 8 & 1) * 2 - 1);
     } else { /* the sum of four uniform numbers, variance 1 */
         value = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) + (float)(r >> 32 & 0xffff) +
@@ -85,7 +87,7 @@ GEMMAR_HD float oracle_expect(const struct oracle *o, int64_t row, int64_t col, 
 /* Is element (row, col) of C what it should be? How much of the bound its error takes, and its part
  * of the hash of all elements. */
 GEMMAR_HD int oracle_judge(const struct oracle *o, const uint16_t *c, int64_t row, int64_t col,
-                           int exact, float *of_bound, uint64_t *hash)
+                           enum oracle_numbers numbers, float *of_bound, uint64_t *hash)
 {
     float bound, want = oracle_expect(o, row, col, &bound);
     float got = oracle_value(c, row * o->ldc + col, o->bf16);
@@ -93,8 +95,11 @@ GEMMAR_HD int oracle_judge(const struct oracle *o, const uint16_t *c, int64_t ro
 
     *of_bound = fabsf(got - want) / bound;
     *hash = oracle_mix((uint64_t)(row * o->n + col) << 16 | bits);
-    return exact ? bits == oracle_to_16(want, o->bf16) || (got == 0.0f && want == 0.0f)
-                 : fabsf(got - want) <= bound;
+    if (numbers == ORACLE_NORMAL) {
+        return fabsf(got - want) <= bound;
+    }
+    return bits == oracle_to_16(want, o->bf16) || (got == 0.0f && want == 0.0f) ||
+           (isnan(got) && isnan(want));
 }
 
 #endif
