@@ -10,6 +10,7 @@
 
 #include "tools/gemmar_perf/models.h"
 #include "tools/gemmar_perf/npy.h"
+#include "transport/build_id.h"
 
 static const char usage[] =
     "usage: gemmar_perf [OPTION]...\n"
@@ -45,7 +46,7 @@ static const char usage[] =
     "  --seed S                of inputs, delays and draws (1)\n"
     "  --runs R                do everything R times and compare the bits of the results\n"
     "  --input-a, --input-b FILE.npy   operands, %r in the name stands for the rank\n"
-    "  --local-facts vary      other thread counts and K blocking on every rank\n"
+    "  --local-facts vary      other thread counts and stages on every rank\n"
     "  --ctas C --stages S --tile-m M --tile-n N --chunk T   settings of the communicator\n"
     "  --timeout SECONDS       wait for a peer at most this long\n"
     "  --hca auto|soft|real    verbs: what is found, the software HCA, or hardware only (auto)\n"
@@ -633,7 +634,7 @@ static enum gemmar_perf_parse parse(struct parser *p, int argc, char **argv)
             return GEMMAR_PERF_PARSE_DONE;
         }
         if (option == OPT_VERSION) {
-            (void)printf("gemmar_perf %d.%d.%d\n", GEMMAR_MAJOR, GEMMAR_MINOR, GEMMAR_PATCH);
+            (void)printf("gemmar_perf %s\n", gemmar_build_id);
             return GEMMAR_PERF_PARSE_DONE;
         }
         if (option == OPT_MACHINE && strcmp(optarg, "list") == 0) {

@@ -67,6 +67,8 @@ expect 'a killed rank is named, the rest ends' 1 'rank 1 was ended by signal 9' 
 expect 'a build without CUDA says so' 1 'built without CUDA, cuBLASLt and NCCL' \
     "$perf" --device cuda --ranks-per-node 2
 once 'a build without CUDA says so'
+expect 'version and commit' 0 '^gemmar_perf [0-9.]+[+][0-9a-z]+$' "$perf" --version
+expect 'help says what varies' 0 'other thread counts and stages on every rank' "$perf" --help
 expect 'unknown flag' 2 "unknown option '--frob'" "$perf" --frob
 once 'unknown flag'
 expect 'negative size' 2 "'-4' is not a list of sizes" "$perf" --ranks-per-node 2 -m -4
