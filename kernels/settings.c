@@ -155,6 +155,7 @@ gemmarResult_t gemmar_settings_make(struct gemmar_settings *out, const gemmarCon
         result = gemmar_error_set(error, gemmarInvalidArgument, "%s", gemmar_error_noted());
         goto free_knobs;
     }
+    gemmar_knobs_report_others(knobs, log); /* one node needs no transport that would */
     from_knobs(out, knobs);
     if (config != NULL) {
         from_config(out, config);

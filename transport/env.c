@@ -128,19 +128,37 @@ static int set_knob(struct gemmar_knobs *knobs, int index, const char *text,
     return 0;
 }
 
+static bool is_knob(const char *name, size_t length)
+{
+    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
+        if (strlen(table[i].variable) == length && strncmp(table[i].variable, name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those of NCCL's InfiniBand transport and of gemmar, but for what gemmar_perf and the example in
+ * Python read themselves. */
+static bool is_ours(const char *name, size_t length)
+{
+    static const char perf[] = "GEMMAR_PERF_", example[] = "GEMMAR_LIB";
+
+    if (strncmp(name, perf, strlen(perf)) == 0 ||
+        (length == strlen(example) && strncmp(name, example, length) == 0)) {
+        return false;
+    }
+    return strncmp(name, "NCCL_IB_", 8) == 0 || strncmp(name, "GEMMAR_", 7) == 0;
+}
+
 /* `text` begins with a name, which ends at `=` or with the text. */
 static void note_other(struct gemmar_knobs *knobs, const char *text)
 {
     size_t length = strcspn(text, "=");
 
-    if (strncmp(text, "NCCL_IB_", 8) != 0 || length >= GEMMAR_KNOB_NAME_BYTES ||
+    if (!is_ours(text, length) || is_knob(text, length) || length >= GEMMAR_KNOB_NAME_BYTES ||
         knobs->others == GEMMAR_KNOB_OTHERS) {
         return;
-    }
-    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
-        if (strlen(table[i].variable) == length && strncmp(table[i].variable, text, length) == 0) {
-            return;
-        }
     }
     memcpy(knobs->other[knobs->others], text, length);
     knobs->other[knobs->others++][length] = '\0';

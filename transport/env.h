@@ -178,8 +178,8 @@ struct gemmar_knobs {
     GEMMAR_KNOBS(GEMMAR_KNOB_MEMBER)
 #undef GEMMAR_KNOB_MEMBER
     enum gemmar_knob_origin origin[GEMMAR_KNOB_COUNT];
-    /* Names of NCCL_IB_ variables that are set but not in the table; those beyond the room are
-     * dropped. */
+    /* Names of NCCL_IB_ and GEMMAR_ variables that are set but not in the table, nor read by a
+     * program of gemmar; those beyond the room are dropped. */
     int others;
     char other[GEMMAR_KNOB_OTHERS][GEMMAR_KNOB_NAME_BYTES];
 };
@@ -193,7 +193,7 @@ struct gemmar_ignored {
 const struct gemmar_ignored *gemmar_ignored_table(void);
 
 /* Log what was set in vain: an ignored variable at level info, an unknown one, which may be
- * misspelt, as a warning. Each name once in a process. Any thread. */
+ * misspelt, as a warning. Each name once in a process by each library. Any thread. */
 void gemmar_knobs_report_others(const struct gemmar_knobs *knobs, const struct gemmar_logger *log);
 
 /* The table, [GEMMAR_KNOB_COUNT]. */

@@ -4,12 +4,12 @@
 # name (field case C-03), in a network of its own; prints TAP.
 set -u
 here=$(dirname "$0")
-if [ "${GEMMAR_IN_OWN_NETWORK:-}" != 1 ]; then
+if [ "${IN_OWN_NETWORK:-}" != 1 ]; then
     if ! command -v ip >/dev/null || ! unshare -rn true 2>/dev/null; then
         echo '1..0 # SKIP no network namespace can be made here'
         exit 0
     fi
-    GEMMAR_IN_OWN_NETWORK=1 exec unshare -rn "$0" "$@"
+    IN_OWN_NETWORK=1 exec unshare -rn "$0" "$@"
 fi
 lib=$1 softhca=$2 contract=$3 plugin=$4
 

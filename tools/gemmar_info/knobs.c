@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tools/gemmar_info/doctor.h"
 
@@ -48,18 +47,6 @@ static void tell_value(struct gemmar_info *d, const struct gemmar_knob *knob)
     }
 }
 
-static bool is_knob(const char *name, size_t length)
-{
-    const struct gemmar_knob *table = gemmar_knob_table();
-
-    for (int i = 0; i < GEMMAR_KNOB_COUNT; i++) {
-        if (strlen(table[i].variable) == length && strncmp(table[i].variable, name, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* NULL: not a variable of NCCL's that is known to be without effect. */
 static const char *reason_of(const char *name)
 {
@@ -101,11 +88,9 @@ static bool seen_before(const struct gemmar_info *d, int index)
     return false;
 }
 
-/* Variables of NCCL's InfiniBand transport, which the parser has noted, and of ours; the rest
- * belongs to somebody else. */
+/* What the parser has noted. */
 static void tell_others(struct gemmar_info *d)
 {
-    char name[GEMMAR_KNOB_NAME_BYTES];
     int found = 0;
 
     gemmar_info_section(&d->report, "environment",
@@ -113,15 +98,6 @@ static void tell_others(struct gemmar_info *d)
     for (int i = 0; i < d->knobs.others; i++) {
         if (!seen_before(d, i)) {
             tell_other(d, d->knobs.other[i]);
-            found++;
-        }
-    }
-    for (char **at = environ; at != NULL && *at != NULL; at++) {
-        size_t length = strcspn(*at, "=");
-
-        if (strncmp(*at, "GEMMAR_", 7) == 0 && length < sizeof(name) && !is_knob(*at, length)) {
-            (void)snprintf(name, sizeof(name), "%.*s", (int)length, *at);
-            tell_other(d, name);
             found++;
         }
     }

@@ -37,6 +37,26 @@ START_TEST(config_wins_over_knob)
 }
 END_TEST
 
+static void count_lines(void *user, enum gemmar_log_level level, const char *text)
+{
+    int *lines = user;
+
+    (void)level;
+    *lines += strstr(text, "GEMMAR_TIMOUT is not known") != NULL;
+}
+
+START_TEST(misspelt_variable_is_told)
+{
+    int lines = 0;
+    struct gemmar_logger log = {.sink = count_lines, .user = &lines, .level = GEMMAR_LOG_WARN};
+
+    ck_assert_int_eq(setenv("GEMMAR_TIMOUT", "3", 1), 0);
+    gemmar_error_clear(&error);
+    ck_assert_int_eq(gemmar_settings_make(&settings, NULL, NULL, &log, &error), gemmarSuccess);
+    ck_assert_int_eq(lines, 1);
+}
+END_TEST
+
 /* A caller of the first layout has other things behind its config. */
 START_TEST(later_members_count_only_where_they_are)
 {
@@ -142,6 +162,7 @@ int main(void)
     int failed;
 
     tcase_add_test(all, config_wins_over_knob);
+    tcase_add_test(all, misspelt_variable_is_told);
     tcase_add_test(all, later_members_count_only_where_they_are);
     tcase_add_test(all, deterministic_leaves_the_table_out);
     tcase_add_test(all, paths_are_taken);

@@ -405,6 +405,21 @@ START_TEST(unknown_variable_is_a_warning_once)
 }
 END_TEST
 
+START_TEST(unknown_variable_of_ours_is_a_warning)
+{
+    ck_assert_int_eq(setenv("GEMMAR_TIMOUT", "3", 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_TIMEOUT", "3", 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_PERF_RANK", "0", 1), 0);
+    ck_assert_int_eq(setenv("GEMMAR_LIB", "libgemmar.so.0", 1), 0);
+    write_file(".nccl.conf", "GEMMAR_LIBS=1\n");
+    ck_assert_int_eq(read_all(), 0);
+    ck_assert_int_eq(knobs.others, 2);
+    gemmar_knobs_report_others(&knobs, &logger);
+    ck_assert_int_eq(lines, 2);
+    ck_assert_str_eq(last_line, "env: GEMMAR_TIMOUT is not known and has no effect");
+}
+END_TEST
+
 START_TEST(more_unknown_variables_than_room_are_dropped)
 {
     char name[2 * GEMMAR_KNOB_NAME_BYTES];
@@ -458,6 +473,7 @@ int main(void)
     tcase_add_loop_test(tests, no_variable_of_nccl_is_unknown, 0,
                         (int)(sizeof(of_nccl) / sizeof(of_nccl[0])));
     tcase_add_test(tests, unknown_variable_is_a_warning_once);
+    tcase_add_test(tests, unknown_variable_of_ours_is_a_warning);
     tcase_add_test(tests, more_unknown_variables_than_room_are_dropped);
     tcase_add_test(tests, log_line_is_cut_at_1023_characters);
     return run_suite("env", tests, 60);

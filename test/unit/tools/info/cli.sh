@@ -43,6 +43,8 @@ also "NCCL_IB_TC value 'many' is not an integer"
 also '^2 problems$'
 expect 'an unknown knob is a problem that stops nothing' 0 'GEMMAR_TIMEOT is set, is not known' \
     env GEMMAR_TIMEOT=3 "$info" --env
+json "a variable of gemmar_perf is none" 0 'd["problem_count"] == 0 and d["environment"]["rows"] == []' \
+    env GEMMAR_PERF_NIC_GBS=50 "$info" --env --json
 expect 'so is one of NCCL_IB_' 0 'NCCL_IB_NONE is set, is not known' env NCCL_IB_NONE=3 "$info" --env
 json 'a variable of NCCL that is ignored is none' 0 \
     'd["problem_count"] == 0 and [(r["variable"], r["known"], r["remark"]) for r in d["environment"]["rows"]]
