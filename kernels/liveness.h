@@ -19,7 +19,8 @@ struct gemmar_process gemmar_process_self(void);
  * does gemmar_process_gone say anything. */
 bool gemmar_process_visible(const struct gemmar_process *process);
 
-/* True when it has ended, also while it waits for its parent to collect it. */
+/* True when it has ended, also while it waits for its parent to collect it. False when it cannot be
+ * looked at, for want of a descriptor or of memory: the next look may tell. */
 bool gemmar_process_gone(const struct gemmar_process *process);
 
 #endif

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process is gone when it has ended, also before its parent collects it.
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,6 +61,24 @@ START_TEST(killed_and_not_collected)
 }
 END_TEST
 
+/* Only the system's "no such process" says that a process is gone. */
+START_TEST(no_descriptor_left)
+{
+    struct gemmar_process self = gemmar_process_self();
+    struct rlimit old, none;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max}; /* open ones stay */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ck_assert_int_eq(open("/proc/self/stat", O_RDONLY | O_CLOEXEC), -1);
+    ck_assert_int_eq(errno, EMFILE);
+    ck_assert(!gemmar_process_gone(&self));
+    ck_assert(!gemmar_process_visible(&self));
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    ck_assert(gemmar_process_visible(&self));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("liveness");
@@ -68,6 +89,7 @@ int main(void)
     tcase_add_test(all, own_process_is_there);
     tcase_add_test(all, another_process_of_the_same_id);
     tcase_add_test(all, killed_and_not_collected);
+    tcase_add_test(all, no_descriptor_left);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
