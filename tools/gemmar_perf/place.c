@@ -88,16 +88,20 @@ int gemmar_perf_place_find(const char *rendezvous, struct gemmar_perf_place *out
     struct gemmar_perf_place p = {.ranks = 1};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && p.launcher == NULL; i++) {
-        if (number(known[i].rank, &p.rank) && number(known[i].ranks, &p.ranks)) {
-            if (p.rank >= p.ranks) {
-                (void)snprintf(why, why_bytes, "%s %u is not below %s %u", known[i].rank, p.rank,
-                               known[i].ranks, p.ranks);
-                return -EINVAL;
-            }
-            /* an interactive allocation of one task is no reason not to launch */
-            if (i == 0 || p.ranks > 1) {
-                p.launcher = known[i].launcher;
-            }
+        const char *rank = getenv(known[i].rank), *ranks = getenv(known[i].ranks);
+
+        if (rank == NULL || ranks == NULL) {
+            continue;
+        }
+        if (!number(known[i].rank, &p.rank) || !number(known[i].ranks, &p.ranks) ||
+            p.rank >= p.ranks) {
+            (void)snprintf(why, why_bytes, "%s is '%s' and %s '%s': no rank of so many",
+                           known[i].rank, rank, known[i].ranks, ranks);
+            return -EINVAL;
+        }
+        /* an interactive allocation of one task is no reason not to launch */
+        if (i == 0 || p.ranks > 1) {
+            p.launcher = known[i].launcher;
         }
     }
     if (p.launcher == NULL) {

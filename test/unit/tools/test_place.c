@@ -71,6 +71,24 @@ START_TEST(torchrun)
 }
 END_TEST
 
+START_TEST(a_rank_that_is_none)
+{
+    static const char *const none[][2] = {
+        {"-1", "2"}, {"", "2"}, {"1x", "2"}, {"0", "99999999999"}, {"0", "0"}};
+
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        clear();
+        (void)setenv("RANK", none[i][0], 1);
+        (void)setenv("WORLD_SIZE", none[i][1], 1);
+        ck_assert_int_eq(find("there:1234"), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(why, "WORLD_SIZE"));
+    }
+    clear();
+    (void)setenv("RANK", "none", 1); /* somebody else's */
+    ck_assert_int_eq(find(NULL), 0);
+}
+END_TEST
+
 START_TEST(mpirun)
 {
     char first[sizeof(place.address)];
@@ -124,8 +142,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {without_a_launcher_it_launches, torchrun, mpirun, srun,
-                                  first_host_of_a_list,           NULL};
+    const TTest *const tests[] = {
+        without_a_launcher_it_launches, torchrun, a_rank_that_is_none, mpirun, srun,
+        first_host_of_a_list,           NULL};
 
     return tap_run("place", tests);
 }
