@@ -116,13 +116,12 @@ static int run_rank(const struct gemmar_perf_options *o, const struct gemmar_per
     return s.wrong != 0 || s.failed;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     static struct gemmar_perf_options options; /* large */
     struct gemmar_perf_place place;
     char why[GEMMAR_PERF_WHY_BYTES];
 
-    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     switch (gemmar_perf_options_parse(argc, argv, &options, why, sizeof(why))) {
     case GEMMAR_PERF_PARSE_DONE: return 0;
     case GEMMAR_PERF_PARSE_BAD: gemmar_perf_say("%s", why); return 2;
@@ -143,4 +142,17 @@ int main(int argc, char **argv)
         return gemmar_perf_launch(&options, argv);
     }
     return run_rank(&options, &place, argv);
+}
+
+int main(int argc, char **argv)
+{
+    int status;
+
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    status = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        gemmar_perf_say("the output cannot be written: %s", strerror(errno));
+        return status != 0 ? status : 1;
+    }
+    return status;
 }

@@ -100,6 +100,9 @@ for line in open(sys.argv[1]):
     x = json.loads(line)
     print(x["wrong"], x["layout"], x["speedup"])' "$work/j"
 fi
+# shellcheck disable=SC2016
+expect 'output that cannot be written' 1 'the output cannot be written' \
+    sh -c '"$0" --ranks-per-node 2 --shapes 8x8x8 >/dev/full' "$perf"
 expect 'json cannot be written' 1 'cannot write /nonexistent/j' \
     "$perf" --json /nonexistent/j --shapes 8x8x8
 
