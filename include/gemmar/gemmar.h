@@ -250,8 +250,8 @@ GEMMAR_API gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResul
  * says by gemmarCommGetInfo() what gemmarCommReserve() came to): M, N, K >= 0 elements, on `nodes`
  * nodes of `ranksPerNode` ranks; `config` as for the communicator, NULL: defaults. At most
  * 2 * (output + 3 * slice) + 8 MiB for two nodes, where output is M*N elements and slice is output
- * / ranksPerNode, unless config forces tiles or two-shot. Not collective. Errors: InvalidArgument.
- */
+ * / ranksPerNode, unless config forces tiles, chunks or two-shot. Not collective. Errors:
+ * InvalidArgument. */
 GEMMAR_API gemmarResult_t gemmarWorkspaceBytes(int64_t M, int64_t N, int64_t K,
                                                gemmarDataType_t datatype, int nodes,
                                                int ranksPerNode, const gemmarConfig_t *config,
