@@ -255,11 +255,15 @@ static uint32_t open_ports(const struct gemmar_ib_device *model, struct ibv_devi
     uint32_t count = 0;
 
     for (int port = 1; port <= ports && count < room; port++) {
-        if (gemmar_hca_filter_match(filter, model->name, port)) {
-            devices[count] = *model;
-            devices[count].port = (uint8_t)port;
-            count += open_port(&devices[count], device, l) == 0;
+        struct gemmar_ib_device one = *model;
+
+        one.port = (uint8_t)port;
+        if (!gemmar_hca_filter_match(filter, one.name, port)) {
+            leave_out(l, GEMMAR_LOG_TRACE, &one, "is not selected");
+            continue;
         }
+        devices[count] = one;
+        count += open_port(&devices[count], device, l) == 0;
     }
     return count;
 }

@@ -211,10 +211,10 @@ static void tell_nothing_found(struct gemmar_info *d)
 
 /* Something is there and nothing is used: either a reason was told above, which stops RDMA then, or
  * the filter leaves everything out. */
-static void tell_nothing_used(struct gemmar_info *d, struct ibv_device **list)
+static void tell_nothing_used(struct gemmar_info *d)
 {
     struct gemmar_info_report *r = &d->report;
-    char names[256] = "";
+    char names[512] = "";
     bool told = false;
 
     for (size_t i = 0; i < r->problems; i++) {
@@ -222,22 +222,24 @@ static void tell_nothing_used(struct gemmar_info *d, struct ibv_device **list)
             r->problem[i].stops = told = true;
         }
     }
-    for (int i = 0; list[i] != NULL; i++) {
+    for (int i = 0; i < d->ports; i++) {
         size_t length = strlen(names);
 
-        (void)snprintf(names + length, sizeof(names) - length, " %s",
-                       d->verbs.get_device_name(list[i]));
+        (void)snprintf(names + length, sizeof(names) - length, " %s:%d", d->port[i].device,
+                       d->port[i].port);
     }
     if (d->knobs.ib_disable) {
         gemmar_info_problem(r, true, "unset it to use RDMA", "NCCL_IB_DISABLE is 1");
     } else if (!told) {
-        gemmar_info_problem(r, true,
-                            "name one of these (a prefix, or = and the whole name), or unset it",
-                            "NCCL_IB_HCA '%s' selects none of:%s", d->knobs.ib_hca, names);
+        gemmar_info_problem(
+            r, true,
+            "name one of these (a prefix, or = and the whole name; without :port it "
+            "is any port), or unset it",
+            "NCCL_IB_HCA '%s' selects none of:%s", d->knobs.ib_hca, names);
     }
 }
 
-static void judge(struct gemmar_info *d, struct ibv_device **list, int found)
+static void judge(struct gemmar_info *d, int found)
 {
     int used = 0;
 
@@ -248,7 +250,7 @@ static void judge(struct gemmar_info *d, struct ibv_device **list, int found)
         gemmar_info_note(&d->report, "No RDMA device.");
         tell_nothing_found(d);
     } else if (used == 0) {
-        tell_nothing_used(d, list);
+        tell_nothing_used(d);
     }
 }
 
@@ -307,7 +309,7 @@ void gemmar_info_devices(struct gemmar_info *d)
     for (int i = 0; i < found; i++) {
         tell_device(d, understood ? &filter : NULL, list[i]);
     }
-    judge(d, list, found);
+    judge(d, found);
     tell_gids(d, list, found);
     if (list != NULL) {
         d->verbs.free_device_list(list);

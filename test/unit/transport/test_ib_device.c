@@ -107,6 +107,12 @@ START_TEST(filter_chooses_devices_and_ports)
     ck_assert_ptr_nonnull(strstr(fake_log_text(), "NCCL_IB_HCA '=mlx5_0'): device fake0 is not "
                                                   "selected; device fake1 is not selected"));
     ck_assert_int_eq(fake.live, 0);
+    fake_log_clear();
+    ck_assert_int_eq(open_filtered("=fake2:3"), -ENODEV);
+    ck_assert_int_eq(fake_warnings(), 1);
+    ck_assert_ptr_nonnull(strstr(fake_log_text(), "device fake2 port 1 is not selected; device "
+                                                  "fake2 port 2 is not selected"));
+    ck_assert_int_eq(fake.live, 0);
 }
 END_TEST
 

@@ -30,8 +30,10 @@ json 'RoCE, for machines' 0 \
 json 'one device by NCCL_IB_HCA' 0 \
     '[(r["used"], r["why_not"]) for r in d["devices"]["rows"]] == [(False, "not selected by NCCL_IB_HCA"), (True, "")]' \
     env NCCL_IB_HCA==soft1 "$info" --json
-expect 'NCCL_IB_HCA that matches nothing' 1 "NCCL_IB_HCA 'mlx' selects none of: soft0 soft1" \
+expect 'NCCL_IB_HCA that matches nothing' 1 "NCCL_IB_HCA 'mlx' selects none of: soft0:1 soft1:1" \
     env NCCL_IB_HCA=mlx "$info"
+expect 'a port that is not there' 1 "NCCL_IB_HCA 'soft0:3' selects none of: soft0:1 soft1:1" \
+    env NCCL_IB_HCA=soft0:3 "$info"
 json '... for machines' 1 '[p["section"] for p in d["problems"] if p["stops_rdma"]] == ["devices"]' \
     env NCCL_IB_HCA=mlx "$info" --json
 expect 'NCCL_IB_HCA that is not understood' 1 "NCCL_IB_HCA '=' names nothing" \
