@@ -204,7 +204,9 @@ static void tell_nothing_found(struct gemmar_info *d)
     } else {
         gemmar_info_problem(&d->report, true,
                             "load the NIC's driver (mlx5_ib and ib_uverbs for ConnectX); to try "
-                            "without a NIC, use softhca",
+                            "without a NIC, use softhca, which is not installed but in the build "
+                            "folder (LD_LIBRARY_PATH=build/tools/softhca/lib, or "
+                            "build/tools/gemmar_perf/gemmar_perf --hca soft)",
                             "there is no RDMA device");
     }
 }

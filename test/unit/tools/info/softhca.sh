@@ -70,6 +70,7 @@ expect 'a low limit on files' 0 'RLIMIT_NOFILE is 64' bash -c 'ulimit -n 64; "$i
 # without a device: softhca refuses the number and shows none
 none=(env SOFTHCA_DEVICES=0 "$info")
 expect 'no device' 1 'there is no RDMA device \(RDMA stops here\)' "${none[@]}" --root "$work/root"
+also 'LD_LIBRARY_PATH=build/tools/softhca/lib, or build/tools/gemmar_perf/gemmar_perf --hca soft'
 mkdir -p "$work/hidden/sys/class/infiniband/mlx5_0"
 expect 'a device that libibverbs does not show' 1 'the kernel has 1 RDMA device and libibverbs shows' \
     "${none[@]}" --root "$work/hidden"
