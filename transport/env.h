@@ -84,6 +84,12 @@
     X(comm_id, TEXT, "NCCL_COMM_ID", "", 0, 0, "",                                                 \
       "host:port of rank 0; set-up prefers the interface of its subnet")                           \
     X(hostid, TEXT, "NCCL_HOSTID", "", 0, 0, "", "ranks with equal text are one node")             \
+    X(nccl_net, TEXT, "NCCL_NET", "", 0, 0, "",                                                    \
+      "network that NCCL asks for by its name; only gemmar_info looks at it")                      \
+    X(nccl_net_plugin, TEXT, "NCCL_NET_PLUGIN", "", 0, 0, "",                                      \
+      "plugins that NCCL tries; only gemmar_info looks at it")                                     \
+    X(nccl_ref_count, TEXT, "NCCL_NET_PLUGIN_REF_COUNT", "", 0, 0, "",                             \
+      "1: NCCL keeps the plugin loaded; only gemmar_info looks at it")                             \
     X(nccl_debug, TEXT, "NCCL_DEBUG", "", 0, 0, "",                                                \
       "lines to log where GEMMAR_DEBUG is unset: VERSION, WARN, INFO, TRACE")                      \
     X(debug, CHOICE, "GEMMAR_DEBUG", "warn", 0, 0, "none|warn|info|trace", "lines to log")         \

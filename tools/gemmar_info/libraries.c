@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "gemmar/transport.h"
+#include "tools/gemmar_info/asked.h"
 #include "tools/gemmar_info/doctor.h"
 #include "tools/gemmar_info/nccl.h"
 #include "transport/build_id.h"
@@ -18,7 +19,8 @@ struct plugin {
     char path[PATH_MAX];
     bool searched; /* the loader finds it by its name, as NCCL looks for it */
     const char *build;
-    unsigned versions; /* bit n: exports ncclNetPlugin_vn */
+    unsigned versions;              /* bit n: exports ncclNetPlugin_vn */
+    struct gemmar_info_asked asked; /* what NCCL_NET_PLUGIN leads to, where it is set */
 };
 
 static void path_of(void *handle, char *path, size_t bytes)
@@ -34,23 +36,17 @@ static void path_of(void *handle, char *path, size_t bytes)
     }
 }
 
-/* By name, else where NCCL_NET_PLUGIN or GEMMAR_TRANSPORT says, else beside this program as it is
- * installed or built. */
+/* Where GEMMAR_TRANSPORT says, else beside this program as it is installed or built. */
 static void *open_near(const struct gemmar_info *d, const char *name, const char *built)
 {
-    const char *env = getenv("NCCL_NET_PLUGIN");
     char folder[PATH_MAX], path[PATH_MAX + 128];
     ssize_t length = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
     const char *places[] = {"/../lib/", "/../lib64/", "/../lib/x86_64-linux-gnu/",
                             "/../lib/aarch64-linux-gnu/", built};
     void *handle = NULL;
 
-    if (strcmp(name, GEMMAR_TRANSPORT_SONAME) == 0) {
-        handle =
-            env != NULL && strchr(env, '/') != NULL ? dlopen(env, RTLD_LAZY | RTLD_LOCAL) : NULL;
-        if (handle == NULL && d->knobs.transport[0] != '\0') {
-            handle = dlopen(d->knobs.transport, RTLD_LAZY | RTLD_LOCAL);
-        }
+    if (strcmp(name, GEMMAR_TRANSPORT_SONAME) == 0 && d->knobs.transport[0] != '\0') {
+        handle = dlopen(d->knobs.transport, RTLD_LAZY | RTLD_LOCAL);
     }
     folder[length > 0 ? length : 0] = '\0';
     if (strrchr(folder, '/') != NULL) {
@@ -69,7 +65,13 @@ static bool find_plugin(const struct gemmar_info *d, struct plugin *out)
 
     memset(out, 0, sizeof(*out));
     out->handle = dlopen(GEMMAR_TRANSPORT_SONAME, RTLD_LAZY | RTLD_LOCAL);
-    out->searched = out->handle != NULL;
+    out->searched = out->handle != NULL; /* before the name is found among what is open */
+    if (d->knobs.nccl_net_plugin[0] != '\0') {
+        gemmar_info_asked_find(d->knobs.nccl_net_plugin, &out->asked);
+    }
+    if (out->asked.handle != NULL) {
+        out->handle = out->asked.handle;
+    }
     if (out->handle == NULL) {
         out->handle = open_near(d, GEMMAR_TRANSPORT_SONAME, "/../../plugin/");
     }
@@ -114,8 +116,7 @@ static void tell_plugin(struct gemmar_info *d, const struct plugin *p)
     gemmar_info_text(r, "plugin_build", "%s", p->build);
     gemmar_info_flag(r, "plugin_on_search_path", p->searched);
     gemmar_info_text(r, "plugin_net_apis", "%s", list[0] != '\0' ? list : "none");
-    if (!p->searched &&
-        (getenv("NCCL_NET_PLUGIN") == NULL || strchr(getenv("NCCL_NET_PLUGIN"), '/') == NULL)) {
+    if (!p->searched && d->knobs.nccl_net_plugin[0] == '\0') {
         gemmar_info_problem(r, false,
                             "add its folder to LD_LIBRARY_PATH (or run ldconfig), or put its whole "
                             "path into NCCL_NET_PLUGIN",
@@ -168,35 +169,41 @@ static bool default_name_is_ours(void)
     return ours;
 }
 
-static void judge_choice(struct gemmar_info *d, int version)
+/* NCCL does not use this plugin, or not for long. */
+static void judge_choice(struct gemmar_info *d, const struct plugin *p, int version)
 {
+    const char *plugin = d->knobs.nccl_net_plugin, *net = d->knobs.nccl_net;
+    const char *count = d->knobs.nccl_ref_count;
     struct gemmar_info_report *r = &d->report;
-    const char *plugin = getenv("NCCL_NET_PLUGIN"), *net = getenv("NCCL_NET");
-    const char *count = getenv("NCCL_NET_PLUGIN_REF_COUNT");
-    bool kept = count != NULL ? atoi(count) > 0 : gemmar_info_nccl_ref_count(version) > 0;
+    bool kept = count[0] != '\0' ? atoi(count) > 0 : gemmar_info_nccl_ref_count(version) > 0;
 
-    if (plugin != NULL) {
+    if (plugin[0] != '\0') {
         gemmar_info_text(r, "plugin_asked_for", "%s", plugin);
     } else {
         gemmar_info_unknown(r, "plugin_asked_for");
     }
-    if (net != NULL && strcasecmp(net, "Gemmar") != 0) {
+    if (net[0] != '\0' && strcasecmp(net, "Gemmar") != 0) {
         gemmar_info_problem(r, false, "unset NCCL_NET, or set it to Gemmar",
                             "NCCL_NET is %s: NCCL will not use this plugin", net);
     }
-    if (plugin == NULL && !default_name_is_ours()) {
-        gemmar_info_note(r, "NCCL_NET_PLUGIN is not set in the environment: NCCL uses the "
-                            "plugin with NCCL_NET_PLUGIN=gemmar only.");
+    if (plugin[0] == '\0' && !default_name_is_ours()) {
+        gemmar_info_note(r, "NCCL_NET_PLUGIN is not set: NCCL uses the plugin with "
+                            "NCCL_NET_PLUGIN=gemmar only.");
     }
-    if (plugin != NULL && strstr(plugin, "gemmar") == NULL) {
-        gemmar_info_note(r, "NCCL_NET_PLUGIN names another plugin: NCCL does not load this one.");
+    if (plugin[0] != '\0' && p->asked.handle == NULL) {
+        gemmar_info_problem(r, false,
+                            "set NCCL_NET_PLUGIN=gemmar, with the plugin's folder in "
+                            "LD_LIBRARY_PATH, or the whole path of libnccl-net-gemmar.so",
+                            "NCCL_NET_PLUGIN is '%s': NCCL will not use this plugin (%s)", plugin,
+                            p->asked.why);
+        return;
     }
     if (version != 0 && !gemmar_info_nccl_forgets(version)) {
         return;
     }
     gemmar_info_note(r, "NCCL 2.27 to 2.29 forget the plugin's name once it is unloaded (after the "
                         "last communicator); 2.27 does not unload it unless told to.");
-    if (version != 0 && plugin != NULL && !kept && !default_name_is_ours()) {
+    if (version != 0 && plugin[0] != '\0' && !kept && !default_name_is_ours()) {
         gemmar_info_problem(r, false,
                             "set NCCL_NET_PLUGIN_REF_COUNT=1, or make libnccl-net.so a symlink to "
                             "libnccl-net-gemmar.so",
@@ -266,7 +273,7 @@ static void tell_nccl(struct gemmar_info *d, const struct plugin *p)
         gemmar_info_problem(r, false, "install a plugin that exports ncclNetPlugin symbols",
                             "%s exports no network API that this NCCL knows", p->path);
     }
-    judge_choice(d, version);
+    judge_choice(d, p, version);
 }
 
 void gemmar_info_libraries(struct gemmar_info *d)

@@ -1,16 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# cli.sh GEMMAR_INFO FAKE_CUDA FAKE_NCCL FAKE_PLUGIN EMPTY_LIBRARY PLUGIN LIBGEMMAR: gemmar_info
-# without any device, as a user sees it; prints TAP.
+# cli.sh GEMMAR_INFO FAKE_CUDA FAKE_NCCL FAKE_PLUGIN EMPTY_LIBRARY PLUGIN LIBGEMMAR OTHER_PLUGIN:
+# gemmar_info without any device, as a user sees it; prints TAP.
 set -u
 info=$(realpath "$1") cuda=$(realpath "$2") nccl=$(realpath "$3") plugin=$(realpath "$4")
 empty=$(realpath "$5") real=$(realpath "$6") libgemmar=$(realpath "$7")
+other=$(realpath "$8")
 # shellcheck source=test/unit/tools/info/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/nccl" "$work/cuda" "$work/plugin" "$work/symlink" "$work/real" "$work/empty"
 ln -s "$nccl" "$work/nccl/libnccl.so.2"
 ln -s "$cuda" "$work/cuda/libcuda.so.1"
 ln -s "$plugin" "$work/plugin/libnccl-net-gemmar.so"
+ln -s "$other" "$work/plugin/libnccl-net-other.so"
 ln -s "$plugin" "$work/symlink/libnccl-net.so"
 ln -s "$real" "$work/real/libnccl-net-gemmar.so"
 ln -s "$libgemmar" "$work/real/libgemmar.so.0"
@@ -102,9 +104,34 @@ also 'version +2\.8\.4'
 expect 'a plugin of another build' 1 "is of build 'another build', this program of" "${blind[@]}"
 expect 'NCCL_NET that names another' 1 'NCCL_NET is IB: NCCL will not use this plugin' \
     env NCCL_NET=IB "${blind[@]}"
-expect 'NCCL_NET_PLUGIN that names another' 1 'NCCL_NET_PLUGIN names another plugin' \
-    env NCCL_NET_PLUGIN=aws-ofi "${blind[@]}"
 forgets='this NCCL runs without the plugin in communicators made after'
+asked() { # NCCL_NET_PLUGIN REASON: what NCCL does not come to this plugin by
+    expect "NCCL_NET_PLUGIN $1" 1 "NCCL_NET_PLUGIN is '$1': NCCL will not use this plugin \\($2" \
+        env NCCL_NET_PLUGIN="$1" "${blind[@]}"
+    never "$forgets"
+}
+asked /nonexistent/libnccl-net-gemmar.so '/nonexistent/libnccl-net-gemmar.so: .*No such file'
+asked gemar 'libnccl-net-gemar.so: .*No such file'
+asked libnccl-net-gemar.so 'libnccl-net-gemar.so: .*No such file'
+asked "$work" ".*Is a directory|$work: "
+asked "$libgemmar" '.* is no network plugin'
+asked none 'no library is named'
+asked other,gemmar 'other is another plugin'
+ways() { # NCCL_NET_PLUGIN: it leads NCCL to this plugin
+    json "NCCL_NET_PLUGIN $1" 1 'all("NCCL_NET_PLUGIN is" not in p["problem"] for p in d["problems"])' \
+        env NCCL_NET_PLUGIN="$1" "${blind[@]}" --json
+}
+ways gemmar
+ways libnccl-net-gemmar.so
+ways "$plugin"
+ways "gemar,$libgemmar,gemmar"
+echo NCCL_NET_PLUGIN=gemar >"$work/plugin.conf"
+expect 'NCCL_NET_PLUGIN of a file' 1 "NCCL_NET_PLUGIN is 'gemar': NCCL will not" \
+    env NCCL_CONF_FILE="$work/plugin.conf" "${blind[@]}"
+printf 'NCCL_NET_PLUGIN=gemmar\nNCCL_NET_PLUGIN_REF_COUNT=1\n' >"$work/plugin.conf"
+expect '... with the remedy' 1 'plugin asked for +gemmar' \
+    env NCCL_CONF_FILE="$work/plugin.conf" "${blind[@]}"
+never "$forgets|NCCL_NET_PLUGIN is"
 expect 'a NCCL that forgets the name' 1 "$forgets" env NCCL_NET_PLUGIN=gemmar "${blind[@]}"
 also 'NCCL_NET_PLUGIN_REF_COUNT=1, or make libnccl-net.so a symlink to libnccl-net-gemmar.so'
 expect '... with the first remedy' 1 'takes from plugin +ncclNetPlugin_v11' \
@@ -126,4 +153,7 @@ takes 23003 12
 export LD_LIBRARY_PATH=$work/nccl
 expect 'a plugin that is not on the search path' 1 'NCCL will not find .*/libnccl-net-gemmar.so by its name' \
     env GEMMAR_TRANSPORT="$real" "${blind[@]}"
+expect '... asked for by its path' 1 "^  plugin  +$real" env NCCL_NET_PLUGIN="$real" "${blind[@]}"
+never 'NCCL will not'
+also 'plugin on search path +no'
 finish
