@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include "transport/advice.h"
 #include "transport/ib_device.h"
 #include "transport/order.h"
+#include "transport/signals.h"
 
 void gemmar_ib_qp_watch(struct gemmar_ib_device *d, struct gemmar_ib_qp_watch *watch)
 {
@@ -123,7 +123,6 @@ int gemmar_ib_event_start(struct gemmar_ib_device *d)
 {
     int flags = fcntl(d->context->async_fd, F_GETFL);
     char advice[GEMMAR_ADVICE_BYTES];
-    sigset_t all, old;
     int rc;
 
     if (flags < 0 || fcntl(d->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
@@ -138,18 +137,14 @@ int gemmar_ib_event_start(struct gemmar_ib_device *d)
                     gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         return rc;
     }
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all,
-                          &old); /* signals belong to the application's threads */
-    rc = pthread_create(&d->event_thread, NULL, event_loop, d);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    rc = gemmar_thread_start(&d->event_thread, event_loop, d);
     if (rc != 0) {
-        gemmar_warn(d->log, "ib_event: cannot start a thread: %s%s", strerror(rc),
-                    gemmar_advice_limit(rc, 0, advice, sizeof(advice)));
+        gemmar_warn(d->log, "ib_event: cannot start a thread: %s%s", strerror(-rc),
+                    gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
         (void)close(d->stop_fd);
         d->stop_fd = -1;
     }
-    return -rc;
+    return rc;
 }
 
 void gemmar_ib_event_stop(struct gemmar_ib_device *d)

@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,6 +16,7 @@
 #include "transport/channel.h"
 #include "transport/ib_gid.h"
 #include "transport/order.h"
+#include "transport/signals.h"
 #include "transport/wait.h"
 
 #define POLL_BATCH  16
@@ -301,21 +301,15 @@ static void *proxy_loop(void *argument)
 
 int gemmar_proxy_start(struct gemmar_channel *c)
 {
-    sigset_t all, old;
-    int rc;
+    int rc = gemmar_thread_start(&c->proxy, proxy_loop, c);
 
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all,
-                          &old); /* signals belong to the application's threads */
-    rc = pthread_create(&c->proxy, NULL, proxy_loop, c);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) {
         char advice[GEMMAR_ADVICE_BYTES];
 
-        gemmar_warn(&c->log, "proxy: cannot start a thread: %s%s", strerror(rc),
-                    gemmar_advice_limit(rc, 0, advice, sizeof(advice)));
+        gemmar_warn(&c->log, "proxy: cannot start a thread: %s%s", strerror(-rc),
+                    gemmar_advice_limit(-rc, 0, advice, sizeof(advice)));
     }
-    return -rc;
+    return rc;
 }
 
 void gemmar_proxy_stop(struct gemmar_channel *c)
