@@ -5,13 +5,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "transport/advice.h"
+#include "transport/signals.h"
 #include "transport/wait.h"
 
 #define NAME_TRIES 16
@@ -19,8 +23,13 @@
 static int say(int rc, char *why, size_t why_bytes, const char *what, const char *name,
                uint64_t bytes)
 {
-    (void)snprintf(why, why_bytes, "shared memory %s of %" PRIu64 " bytes: %s: %s", name, bytes,
-                   what, strerror(-rc));
+    char advice[GEMMAR_ADVICE_BYTES] = "";
+
+    if (rc != -ENOMEM) { /* nothing is locked here */
+        (void)gemmar_advice_limit(-rc, bytes, advice, sizeof(advice));
+    }
+    (void)snprintf(why, why_bytes, "shared memory %s of %" PRIu64 " bytes: %s: %s%s", name, bytes,
+                   what, strerror(-rc), advice);
     return rc;
 }
 
@@ -43,13 +52,26 @@ static int open_new(char *name)
     return -EEXIST;
 }
 
+/* Without signals: one of them makes Linux give back all that was allocated so far, so that a
+ * profiler's timer would keep this from ever ending; and a file over the limit of sizes (ulimit -f)
+ * brings SIGXFSZ, which kills, beside the error. */
 static int reserve(int fd, uint64_t bytes)
 {
+    const struct timespec now = {0};
+    sigset_t old, pending, oversize;
     int rc;
 
+    gemmar_signals_block(&old);
+    (void)sigpending(&pending);
     do {
         rc = posix_fallocate(fd, 0, (off_t)bytes);
-    } while (rc == EINTR);
+    } while (rc == EINTR); /* stopped and continued */
+    if (rc == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
+        (void)sigemptyset(&oversize);
+        (void)sigaddset(&oversize, SIGXFSZ);
+        (void)sigtimedwait(&oversize, NULL, &now); /* none: no limit of sizes, or ignored */
+    }
+    gemmar_signals_restore(&old);
     return -rc;
 }
 
@@ -65,7 +87,9 @@ int gemmar_segment_create(uint64_t bytes, struct gemmar_segment *out, char *why,
     segment.named = true;
     rc = reserve(fd, bytes);
     if (rc != 0) {
-        (void)say(rc, why, why_bytes, "/dev/shm has no room", segment.name, bytes);
+        (void)say(rc, why, why_bytes,
+                  rc == -EFBIG ? "no file may be so large" : "/dev/shm has no room", segment.name,
+                  bytes);
         goto undo_open;
     }
     base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

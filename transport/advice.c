@@ -58,6 +58,9 @@ const char *gemmar_advice_limit(int error, uint64_t bytes, char *text, size_t ro
                        "; RLIMIT_NPROC is %llu: raise it (ulimit -u), or the container's limit on "
                        "processes",
                        (unsigned long long)limit.rlim_cur);
+    } else if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+        (void)snprintf(text, room, "; RLIMIT_FSIZE is %llu bytes: raise it (ulimit -f)",
+                       (unsigned long long)limit.rlim_cur);
     }
     return text;
 }

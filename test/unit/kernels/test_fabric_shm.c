@@ -2,8 +2,12 @@
 // Segments: shared, sized, refused with a sentence, never left behind.
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -12,6 +16,37 @@
 #include "kernels/fabric_shm.h"
 
 static char why[256];
+
+static bool interrupts, interrupted;
+
+static bool all_blocked(void)
+{
+    sigset_t now;
+
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &now);
+    for (int s = 1; s <= SIGRTMAX; s++) {
+        bool reserved = s == SIGKILL || s == SIGSTOP || (s > SIGSYS && s < SIGRTMIN);
+
+        if (!reserved && sigismember(&now, s) != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* In the place of the C library's: as a kernel that gives up at a signal, with one in every call
+ * that can be interrupted, and in the first that cannot, as a stop and a continuation. */
+int posix_fallocate(int fd, off_t offset, off_t bytes)
+{
+    if (interrupts && !all_blocked()) {
+        return ENOLCK; /* not EINTR, which would make a wrong caller try for ever */
+    }
+    if (interrupts && !interrupted) {
+        interrupted = true;
+        return EINTR;
+    }
+    return fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 static int exists(const char *name)
 {
@@ -83,6 +118,57 @@ START_TEST(more_than_there_is)
 }
 END_TEST
 
+START_TEST(a_profilers_timer_does_not_keep_it_from_ending)
+{
+    struct gemmar_segment a;
+    sigset_t before, after;
+
+    interrupts = true;
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &before);
+    ck_assert_int_eq(gemmar_segment_create(8192, &a, why, sizeof(why)), 0);
+    ck_assert(interrupted);
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &after);
+    for (int s = 1; s < SIGRTMIN; s++) {
+        ck_assert_int_eq(sigismember(&after, s), sigismember(&before, s));
+    }
+    gemmar_segment_close(&a);
+}
+END_TEST
+
+/* The limit's signal would kill the process: its own is taken back, the caller's stays. */
+START_TEST(larger_than_the_limit_of_file_sizes)
+{
+    struct rlimit old, low;
+    struct gemmar_segment a;
+    sigset_t oversize, pending;
+    char *end;
+    int rc;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = (struct rlimit){.rlim_cur = 4096, .rlim_max = old.rlim_max};
+    (void)sigemptyset(&oversize);
+    (void)sigaddset(&oversize, SIGXFSZ);
+    if (_i > 0) {
+        ck_assert_int_eq(pthread_sigmask(SIG_BLOCK, &oversize, NULL), 0);
+    }
+    if (_i > 1) {
+        ck_assert_int_eq(raise(SIGXFSZ), 0);
+    }
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    rc = gemmar_segment_create(8192, &a, why, sizeof(why));
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_assert_int_eq(rc, -EFBIG);
+    ck_assert_ptr_nonnull(strstr(why, "RLIMIT_FSIZE is 4096 bytes: raise it (ulimit -f)"));
+    ck_assert_ptr_null(strstr(why, "no room"));
+    ck_assert_int_eq(sigpending(&pending), 0);
+    ck_assert_int_eq(sigismember(&pending, SIGXFSZ), _i > 1);
+    end = strstr(why, " of 8192");
+    ck_assert_ptr_nonnull(end);
+    *end = '\0';
+    ck_assert(!exists(strchr(why, '/')));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("fabric_shm");
@@ -94,6 +180,8 @@ int main(void)
     tcase_add_test(all, closing_takes_the_name_away);
     tcase_add_test(all, another_size_or_name_is_refused);
     tcase_add_test(all, more_than_there_is);
+    tcase_add_test(all, a_profilers_timer_does_not_keep_it_from_ending);
+    tcase_add_loop_test(all, larger_than_the_limit_of_file_sizes, 0, 3);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
