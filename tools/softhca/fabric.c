@@ -5,13 +5,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/softhca/config.h"
@@ -52,6 +55,26 @@ int softhca_fabric_alive(const struct softhca_member *m, uint32_t slot)
         return 1; // cannot tell: keep it
     }
     return l.l_type != F_UNLCK;
+}
+
+int softhca_fabric_reserve(int fd, uint64_t bytes)
+{
+    const struct timespec now = {0};
+    sigset_t all, old, pending, oversize;
+    int err;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    (void)sigpending(&pending);
+    do {
+        err = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (err == EINTR); // stopped and continued
+    if (err == EFBIG && !sigismember(&pending, SIGXFSZ)) {
+        (void)sigemptyset(&oversize);
+        (void)sigaddset(&oversize, SIGXFSZ);
+        (void)sigtimedwait(&oversize, NULL, &now); // there is none without a limit
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return -err;
 }
 
 int softhca_fabric_find_node(const struct softhca_fabric *f, const char *name)
@@ -217,7 +240,7 @@ static int map_segment(struct softhca_member *m)
     if (fstat(fd, &st)) {
         err = -errno;
     } else if (st.st_size == 0) {
-        err = -posix_fallocate(fd, 0, sizeof *m->fabric);
+        err = softhca_fabric_reserve(fd, sizeof *m->fabric);
     } else if (st.st_size != (off_t)sizeof *m->fabric) {
         err = -EPROTO;
     }

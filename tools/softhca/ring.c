@@ -62,7 +62,7 @@ int softhca_ring_create(const struct softhca_member *m, uint32_t slot, uint64_t 
         return err;
     }
     // memory now: a full file system must not become a SIGBUS in the middle of a copy
-    int err = -posix_fallocate(fd, 0, (off_t)(CONTROL_BYTES + bytes));
+    int err = softhca_fabric_reserve(fd, CONTROL_BYTES + bytes);
     if (!err) {
         err = map_ring(fd, bytes, &r);
     }
