@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/gemm_tile_cpu.h"
 #include "kernels/roles.cuh"
+#include "transport/signals.h"
 #include "transport/wait.h"
 
 #define LOOK_EVERY 64 /* turns of a wait between two looks at the local peers */
@@ -133,10 +134,10 @@ static int grow_threads(struct gemmar_cpu_executor *e, uint32_t ctas)
         w->executor = e;
         w->index = e->workers + 1;
         w->seen = e->generation;
-        rc = pthread_create(&w->thread, NULL, work, w);
+        rc = gemmar_thread_start(&w->thread, work, w);
         if (rc != 0) {
             free(w);
-            return -rc;
+            return rc;
         }
         e->worker[e->workers++] = w;
     }

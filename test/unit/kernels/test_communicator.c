@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of one node, whose ranks are threads: what they do to the process around them, and
+// what they say of a user's mistakes.
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <check.h>
+#include <gemmar/gemmar.h>
+
+#define RANKS 2
+#define EDGE  64
+
+static struct {
+    pthread_barrier_t barrier;
+    char record[RANKS][1 << 16];
+} meeting;
+
+struct rank {
+    int index, ranks;
+    gemmarConfig_t config;
+    gemmarComm_t comm;
+    gemmarResult_t result;
+    char text[1024];
+};
+
+/* An all-gather between threads. */
+static int gather(void *context, const void *mine, void *all, size_t bytes)
+{
+    const struct rank *rank = context;
+
+    if (bytes > sizeof(meeting.record[0])) {
+        return 1;
+    }
+    memcpy(meeting.record[rank->index], mine, bytes);
+    if (rank->ranks > 1) {
+        (void)pthread_barrier_wait(&meeting.barrier);
+    }
+    for (int r = 0; r < rank->ranks; r++) {
+        memcpy((char *)all + (size_t)r * bytes, meeting.record[r], bytes);
+    }
+    if (rank->ranks > 1) {
+        (void)pthread_barrier_wait(&meeting.barrier);
+    }
+    return 0;
+}
+
+static gemmarResult_t create(struct rank *rank)
+{
+    gemmarHostBootstrap_t bootstrap = {.size = sizeof(bootstrap),
+                                       .rank = rank->index,
+                                       .nranks = rank->ranks,
+                                       .allGather = gather,
+                                       .context = rank,
+                                       .node = "a"};
+
+    return gemmarCommCreateHost(&rank->comm, &bootstrap, &rank->config);
+}
+
+static struct rank alone(void)
+{
+    return (struct rank){.ranks = 1, .config = GEMMAR_CONFIG_INITIALIZER};
+}
+
+static gemmarResult_t call(gemmarComm_t comm, int64_t m, gemmarDataType_t datatype)
+{
+    static const float a[EDGE * EDGE], b[EDGE * EDGE];
+    float *c = malloc(sizeof(*c) * EDGE * EDGE);
+    gemmarResult_t result;
+
+    ck_assert_ptr_nonnull(c);
+    result = gemmar_fused(a, b, c, m, EDGE, EDGE, datatype, comm, NULL);
+    free(c);
+    return result;
+}
+
+/* The signals that a thread of this process blocks. */
+static uint64_t blocked_by(const char *thread)
+{
+    char path[300], line[256];
+    unsigned long long mask = 0;
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%s/status", thread);
+    file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof(line), file) != NULL && sscanf(line, "SigBlk: %llx", &mask) != 1) {
+    }
+    (void)fclose(file);
+    return (uint64_t)mask;
+}
+
+/* Those that can be blocked, without the C library's own two and SIGSYS, which a sanitizer's thread
+ * takes. */
+static uint64_t all_signals(void)
+{
+    uint64_t mask = 0;
+
+    for (int s = 1; s <= SIGRTMAX; s++) {
+        if (s != SIGKILL && s != SIGSTOP && (s < SIGSYS || s >= SIGRTMIN)) {
+            mask |= UINT64_C(1) << (s - 1);
+        }
+    }
+    return mask;
+}
+
+/* A handler of the application's would run on a thread that it does not know. */
+START_TEST(threads_of_ours_take_no_signals)
+{
+    struct rank rank = alone();
+    const struct dirent *entry;
+    char own[32];
+    int others = 0;
+    DIR *tasks;
+
+    (void)snprintf(own, sizeof(own), "%ld", syscall(SYS_gettid));
+    rank.config.ctas = 4;
+    ck_assert_int_eq(create(&rank), gemmarSuccess);
+    ck_assert_int_eq(call(rank.comm, EDGE, gemmarFloat32), gemmarSuccess);
+    tasks = opendir("/proc/self/task");
+    ck_assert_ptr_nonnull(tasks);
+    while ((entry = readdir(tasks)) != NULL) {
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, own) != 0) {
+            ck_assert_uint_eq(blocked_by(entry->d_name) & all_signals(), all_signals());
+            others++;
+        }
+    }
+    (void)closedir(tasks);
+    ck_assert_int_ge(others, 3);
+    ck_assert_uint_eq(blocked_by(own) & all_signals(), 0);
+    ck_assert_int_eq(gemmarCommDestroy(rank.comm), gemmarSuccess);
+}
+END_TEST
+
+static int segments_of_ours(void)
+{
+    char mine[32];
+    const struct dirent *entry;
+    DIR *folder = opendir("/dev/shm");
+    int n = 0;
+
+    ck_assert_ptr_nonnull(folder);
+    (void)snprintf(mine, sizeof(mine), "gemmar-%d-", (int)getpid());
+    while ((entry = readdir(folder)) != NULL) {
+        n += strncmp(entry->d_name, mine, strlen(mine)) == 0;
+    }
+    (void)closedir(folder);
+    return n;
+}
+
+START_TEST(a_limit_of_file_sizes_is_named)
+{
+    struct rank rank = alone();
+    struct rlimit old, low;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = (struct rlimit){.rlim_cur = 100000, .rlim_max = old.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    ck_assert_int_eq(create(&rank), gemmarSystemError);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_assert_ptr_nonnull(strstr(gemmarGetLastError(NULL), "ulimit -f"));
+    ck_assert_int_eq(segments_of_ours(), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("communicator");
+    TCase *all = tcase_create("communicator");
+    SRunner *runner;
+    int failed;
+
+    tcase_set_timeout(all, 30);
+    tcase_add_test(all, threads_of_ours_take_no_signals);
+    tcase_add_test(all, a_limit_of_file_sizes_is_named);
+    suite_add_tcase(suite, all);
+    runner = srunner_create(suite);
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
