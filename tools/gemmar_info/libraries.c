@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gemmar/gemmar.h"
 #include "gemmar/transport.h"
 #include "tools/gemmar_info/asked.h"
 #include "tools/gemmar_info/doctor.h"
@@ -99,6 +100,19 @@ static const char *build_of(void *handle)
     return get != NULL ? get() : "";
 }
 
+/* Freeing NULL needs no GPU, and a library without GPU code refuses it all the same. */
+static void tell_gpu_code(struct gemmar_info_report *r, void *handle)
+{
+    gemmarResult_t (*free_memory)(void *ptr);
+
+    *(void **)&free_memory = dlsym(handle, "gemmarMemFree");
+    if (free_memory != NULL) {
+        gemmar_info_flag(r, "gpu_code", free_memory(NULL) == gemmarSuccess);
+    } else {
+        gemmar_info_unknown(r, "gpu_code");
+    }
+}
+
 static void tell_plugin(struct gemmar_info *d, const struct plugin *p)
 {
     struct gemmar_info_report *r = &d->report;
@@ -149,6 +163,7 @@ static void tell_libgemmar(struct gemmar_info *d, const struct plugin *p)
     gemmar_info_text(r, "libgemmar", "%s", path);
     build = build_of(handle);
     gemmar_info_text(r, "libgemmar_build", "%s", build);
+    tell_gpu_code(r, handle);
     same = p->handle != NULL && build[0] != '\0' && strcmp(build, p->build) == 0;
     gemmar_info_flag(r, "one_build", same);
     if (!same && p->handle != NULL) {

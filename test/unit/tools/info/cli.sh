@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# cli.sh GEMMAR_INFO FAKE_CUDA FAKE_NCCL FAKE_PLUGIN EMPTY_LIBRARY PLUGIN LIBGEMMAR OTHER_PLUGIN:
-# gemmar_info without any device, as a user sees it; prints TAP.
+# cli.sh GEMMAR_INFO FAKE_CUDA FAKE_NCCL FAKE_PLUGIN EMPTY_LIBRARY PLUGIN LIBGEMMAR OTHER_PLUGIN
+# GPU_CODE: gemmar_info without any device, as a user sees it; prints TAP. GPU_CODE: is there any in
+# LIBGEMMAR, yes or no?
 set -u
 info=$(realpath "$1") cuda=$(realpath "$2") nccl=$(realpath "$3") plugin=$(realpath "$4")
 empty=$(realpath "$5") real=$(realpath "$6") libgemmar=$(realpath "$7")
-other=$(realpath "$8")
+other=$(realpath "$8") gpu_code=$9
 # shellcheck source=test/unit/tools/info/lib.sh
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/nccl" "$work/cuda" "$work/plugin" "$work/symlink" "$work/real" "$work/empty"
@@ -148,6 +149,7 @@ done
 export LD_LIBRARY_PATH=$work/nccl:$work/real
 json 'two libraries of one build' 1 'd["libraries"]["one_build"] and d["libraries"]["plugin_on_search_path"]' \
     "${blind[@]}" --json
+expect 'GPU code in the library' 1 "^  gpu code +$gpu_code\$" "${blind[@]}"
 takes 22809 11
 takes 23003 12
 export LD_LIBRARY_PATH=$work/nccl
