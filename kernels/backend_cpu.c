@@ -90,10 +90,6 @@ static gemmarResult_t run(struct gemmarComm *comm, const struct gemmar_plan *pla
     switch (-rc) {
     case 0: return gemmarSuccess;
     case EIO: return gemmar_comm_explain(comm);
-    case EBUSY:
-        return gemmar_comm_break(comm, gemmarInvalidUsage,
-                                 "rank %u: two calls ran on one communicator at once",
-                                 comm->place.rank);
     default: /* the other ranks are in the call already */
         return gemmar_comm_break(comm, gemmarSystemError, "rank %u: the call could not start: %s",
                                  comm->place.rank, strerror(-rc));

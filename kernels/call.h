@@ -164,7 +164,9 @@ struct gemmar_net_view {
 /* Words of one rank that no other rank sees. */
 struct gemmar_rank_words {
     uint64_t *epoch; /* of the running or next call. Writer: last CTA of a call */
-    uint64_t *busy;  /* 1 while a call runs; a second entry breaks the communicator */
+    /* GPU: 1 while a call runs; a second entry, of a graph beside a call, breaks the communicator.
+     * Calls of the host never meet: gemmar_comm_enter lets in one at a time. */
+    uint64_t *busy;
     /* tiles_done[chunk]: tiles of the chunk stored in this call, wraps to 0 at the last one.
      * Writer, reader: compute CTAs (acq_rel, .gpu). Tensor-core kernel: parts of a message
      * (kernels/message.h) that lie in staging, or in result, at my first chunk + the message's

@@ -246,15 +246,12 @@ static uint64_t wire_bytes(const struct gemmar_plan *plan, const struct gemmar_p
     return (uint64_t)gemmar_map_wire_bytes(&plan->map, two_shot, place->node, place->local);
 }
 
-gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
+static gemmarResult_t get_info(struct gemmarComm *comm, gemmarCommInfo_t *info)
 {
-    gemmarResult_t result = gemmar_comm_enter(comm);
     const struct gemmar_tile_map *map;
     gemmarCommInfo_t i = {.size = sizeof(i)};
+    gemmarResult_t result;
 
-    if (result != gemmarSuccess) {
-        return result;
-    }
     if (info == NULL || info->size < sizeof(*info)) {
         return gemmar_comm_refuse(comm, gemmarInvalidArgument, "info is NULL or has size %zu",
                                   info != NULL ? info->size : 0);
@@ -286,4 +283,11 @@ gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
     i.size = info->size;
     *info = i;
     return gemmarSuccess;
+}
+
+gemmarResult_t gemmarCommGetInfo(gemmarComm_t comm, gemmarCommInfo_t *info)
+{
+    gemmarResult_t result = gemmar_comm_enter(comm);
+
+    return result == gemmarSuccess ? gemmar_comm_leave(comm, get_info(comm, info)) : result;
 }

@@ -76,6 +76,9 @@ struct gemmarComm {
     struct gemmar_workspace *workspace;
     const struct gemmar_local_peers *peers; /* of the workspace, or of the communicator */
 
+    /* 1: a thread is in a function that serves one at a time. Writer, reader: every thread that
+     * enters (exchange acq_rel), and the one inside when it leaves (release). Host memory. */
+    uint64_t inside;
     struct gemmar_error last; /* of the serving thread's last call */
 
     uint64_t wire_bytes, stamp_bytes; /* of closed generations */
@@ -89,8 +92,13 @@ struct gemmarComm {
  * no. */
 gemmarResult_t gemmar_comm_usable(const struct gemmarComm *comm);
 
-/* Entry of every collective call: gemmarSuccess, or the first error again. */
+/* Entry of every function that serves one thread at a time: gemmarSuccess, or the first error
+ * again. A second thread breaks the communicator: it would find the workspace pulled from under it.
+ */
 gemmarResult_t gemmar_comm_enter(struct gemmarComm *comm);
+
+/* The end of what gemmar_comm_enter let in. Gives back `result`. */
+gemmarResult_t gemmar_comm_leave(struct gemmarComm *comm, gemmarResult_t result);
 
 /* Mark broken with this sentence, unless it is already: the first error stays. Any thread. Gives
  * back the first error's result. */

@@ -42,9 +42,12 @@ gemmarResult_t gemmarCommRegister(gemmarComm_t comm, void *buff, size_t bytes, v
     (void)buff;
     (void)bytes;
     (void)handle;
-    return result != gemmarSuccess ? result
-                                   : gemmar_comm_refuse(comm, gemmarInvalidUsage,
-                                                        "a CPU communicator registers no buffers");
+    if (result == gemmarSuccess) {
+        result =
+            gemmar_comm_refuse(comm, gemmarInvalidUsage, "a CPU communicator registers no buffers");
+        return gemmar_comm_leave(comm, result);
+    }
+    return result;
 }
 
 gemmarResult_t gemmarCommDeregister(gemmarComm_t comm, void *handle)

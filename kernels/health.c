@@ -157,8 +157,20 @@ gemmarResult_t gemmar_comm_enter(struct gemmarComm *comm)
     if (result != gemmarSuccess) {
         return result;
     }
+    if (gemmar_exchange_acq_rel(&comm->inside, 1) != 0) {
+        return gemmar_comm_break(comm, gemmarInvalidUsage,
+                                 "rank %u: two calls ran on one communicator at once",
+                                 comm->place.rank);
+    }
     gemmar_error_clear(&comm->last);
-    return first_error(comm);
+    result = first_error(comm);
+    return result == gemmarSuccess ? result : gemmar_comm_leave(comm, result);
+}
+
+gemmarResult_t gemmar_comm_leave(struct gemmarComm *comm, gemmarResult_t result)
+{
+    gemmar_store_release(&comm->inside, 0);
+    return result;
 }
 
 gemmarResult_t gemmarCommGetAsyncError(gemmarComm_t comm, gemmarResult_t *asyncError)

@@ -185,11 +185,13 @@ gemmarResult_t gemmar_fused_ex(const gemmarFusedArgs_t *args, gemmarComm_t comm,
     }
     result = prepare(comm, args, stream, &plan, &operands, &error);
     if (result != gemmarSuccess) {
-        return refuse(comm, &error);
+        return gemmar_comm_leave(comm, refuse(comm, &error));
     }
     comm->last_plan = plan; /* also without chunks: it put nothing on the wire */
-    return plan.map.chunks == 0 ? gemmarSuccess
-                                : comm->backend->run(comm, &plan, &operands, stream);
+    if (plan.map.chunks > 0) {
+        result = comm->backend->run(comm, &plan, &operands, stream);
+    }
+    return gemmar_comm_leave(comm, result);
 }
 
 gemmarResult_t gemmar_fused(const void *A, const void *B, void *C, int64_t M, int64_t N, int64_t K,
@@ -231,7 +233,10 @@ gemmarResult_t gemmarCommReserve(gemmarComm_t comm, int64_t M, int64_t N, int64_
     if (result == gemmarSuccess && plan.map.chunks > 0) {
         result = make_room(comm, &plan, false, &error);
     }
-    return result == gemmarSuccess ? result : refuse(comm, &error);
+    if (result != gemmarSuccess) {
+        result = refuse(comm, &error);
+    }
+    return gemmar_comm_leave(comm, result);
 }
 
 static gemmarResult_t workspace_bytes(int64_t m, int64_t n, int64_t k, gemmarDataType_t datatype,

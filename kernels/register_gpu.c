@@ -63,6 +63,7 @@ static gemmarResult_t enter(struct gemmarComm *comm)
     if (result == gemmarSuccess && comm->gpu == NULL) {
         result =
             gemmar_comm_refuse(comm, gemmarInvalidUsage, "a CPU communicator registers no buffers");
+        return gemmar_comm_leave(comm, result);
     }
     return result;
 }
@@ -91,7 +92,7 @@ gemmarResult_t gemmarCommRegister(gemmarComm_t comm, void *buff, size_t bytes, v
     gemmar_gpu_leave(comm->gpu->device, before);
     if (result != gemmarSuccess) {
         free(r);
-        return refuse(comm, &error);
+        return gemmar_comm_leave(comm, refuse(comm, &error));
     }
     r->buff = buff;
     r->bytes = bytes;
@@ -99,7 +100,7 @@ gemmarResult_t gemmarCommRegister(gemmarComm_t comm, void *buff, size_t bytes, v
     r->next = comm->gpu->registrations;
     comm->gpu->registrations = r;
     *handle = r;
-    return gemmarSuccess;
+    return gemmar_comm_leave(comm, gemmarSuccess);
 }
 
 /* The link that leads to `handle`, or to NULL. */
@@ -155,14 +156,14 @@ gemmarResult_t gemmarCommDeregister(gemmarComm_t comm, void *handle)
     r = *link;
     result = agree_on_end(comm, r, &error);
     if (result != gemmarSuccess) {
-        return refuse(comm, &error);
+        return gemmar_comm_leave(comm, refuse(comm, &error));
     }
     before = gemmar_gpu_enter(comm->gpu->device);
     (void)comm->gpu->api->window_deregister(comm->gpu->node, r->window); /* local; no way back */
     gemmar_gpu_leave(comm->gpu->device, before);
     *link = r->next;
     free(r);
-    return gemmarSuccess;
+    return gemmar_comm_leave(comm, gemmarSuccess);
 }
 
 void gemmar_gpu_forget_registrations(struct gemmar_gpu *gpu)

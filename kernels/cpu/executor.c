@@ -176,16 +176,11 @@ int gemmar_cpu_run(struct gemmar_cpu_executor *e, const struct gemmar_call *call
     int rc;
     bool ok;
 
-    if (gemmar_exchange_acq_rel(call->words.busy, 1) != 0) {
-        gemmar_store_release(call->watch.abort_word, 1);
-        return -EBUSY;
-    }
     rc = grow_panels(e, call);
     if (rc == 0 && e->workers + 1 < call->plan.ctas) {
         rc = grow_threads(e, call->plan.ctas);
     }
     if (rc != 0) {
-        gemmar_store_release(call->words.busy, 0);
         return rc;
     }
     (void)pthread_mutex_lock(&e->lock);
@@ -203,7 +198,6 @@ int gemmar_cpu_run(struct gemmar_cpu_executor *e, const struct gemmar_call *call
     }
     ok = ok && !e->failed;
     (void)pthread_mutex_unlock(&e->lock);
-    gemmar_store_release(call->words.busy, 0);
     return ok ? 0 : -EIO;
 }
 

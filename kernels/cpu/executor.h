@@ -16,10 +16,9 @@ void gemmar_cpu_executor_close(struct gemmar_cpu_executor *executor);
 
 /*
  * Run one call, on the calling thread and plan.ctas - 1 threads of the pool; returns when all of
- * them have left it. 0; -EBUSY when a call was running already (the communicator is then broken);
- * -ENOMEM, -EAGAIN when threads or panels cannot be had (nothing was started); -EIO when the call
- * was left before its end: call->watch.trouble says why if a wait of this rank was the first to
- * give up.
+ * them have left it. One call at a time. 0; -ENOMEM, -EAGAIN when threads or panels cannot be had
+ * (nothing was started); -EIO when the call was left before its end: call->watch.trouble says why
+ * if a wait of this rank was the first to give up.
  */
 int gemmar_cpu_run(struct gemmar_cpu_executor *executor, const struct gemmar_call *call);
 

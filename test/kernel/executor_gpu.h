@@ -18,7 +18,6 @@
 
 /* Products add in the order of k without contraction, as the reference does. */
 #define MACHINE_ADDS_IN_ORDER 0
-#define MACHINE_HAS_BUSY      0
 #define ARENA_BYTES           (UINT64_C(256) << 20)
 #define MAX_STREAMS           16
 

@@ -10,7 +10,6 @@
 
 /* Products add in the order of k without contraction, as the reference does. */
 #define MACHINE_ADDS_IN_ORDER 1
-#define MACHINE_HAS_BUSY      1
 
 struct machine {
     struct gemmar_cpu_executor *executor;

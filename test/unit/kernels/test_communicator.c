@@ -25,6 +25,7 @@ static struct {
 struct rank {
     int index, ranks;
     gemmarConfig_t config;
+    void (*meanwhile)(struct rank *rank); /* done in the next all-gather */
     gemmarComm_t comm;
     gemmarResult_t result;
     char text[1024];
@@ -33,8 +34,13 @@ struct rank {
 /* An all-gather between threads. */
 static int gather(void *context, const void *mine, void *all, size_t bytes)
 {
-    const struct rank *rank = context;
+    struct rank *rank = context;
+    void (*meanwhile)(struct rank *) = rank->meanwhile;
 
+    rank->meanwhile = NULL;
+    if (meanwhile != NULL) {
+        meanwhile(rank);
+    }
     if (bytes > sizeof(meeting.record[0])) {
         return 1;
     }
@@ -169,6 +175,67 @@ START_TEST(a_limit_of_file_sizes_is_named)
 }
 END_TEST
 
+static gemmarResult_t small_call(gemmarComm_t comm)
+{
+    return call(comm, EDGE, gemmarFloat32);
+}
+
+static gemmarResult_t large_reserve(gemmarComm_t comm)
+{
+    return gemmarCommReserve(comm, 512, 512, EDGE, gemmarFloat32);
+}
+
+static gemmarResult_t info(gemmarComm_t comm)
+{
+    gemmarCommInfo_t i = {.size = sizeof(i)};
+
+    return gemmarCommGetInfo(comm, &i);
+}
+
+static gemmarResult_t (*const serial[])(gemmarComm_t) = {small_call, large_reserve, info};
+static gemmarResult_t (*intrusion)(gemmarComm_t);
+
+static void *intrude(void *argument)
+{
+    struct rank *rank = argument;
+
+    rank->result = intrusion(rank->comm);
+    return NULL;
+}
+
+static void second_thread(struct rank *rank)
+{
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, intrude, rank), 0);
+    (void)pthread_join(thread, NULL);
+}
+
+/* It must be noticed before the workspace is looked at: the first call may be replacing it. */
+START_TEST(a_second_thread_breaks_the_communicator)
+{
+    static const char sentence[] = "rank 0: two calls ran on one communicator at once";
+    struct rank rank = alone();
+
+    intrusion = serial[_i % 3];
+    rank.config.check = 1; /* calls gather, too */
+    ck_assert_int_eq(create(&rank), gemmarSuccess);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(serial[i](rank.comm), gemmarSuccess);
+    }
+    rank.meanwhile = second_thread;
+    (void)(_i / 3 == 0 ? small_call(rank.comm)
+                       : gemmarCommReserve(rank.comm, 1024, 1024, EDGE, gemmarFloat32));
+    ck_assert(rank.meanwhile == NULL);
+    ck_assert_int_eq(rank.result, gemmarInvalidUsage);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(serial[i](rank.comm), gemmarInvalidUsage);
+        ck_assert_str_eq(gemmarGetLastError(rank.comm), sentence);
+    }
+    (void)gemmarCommDestroy(rank.comm);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("communicator");
@@ -179,6 +246,7 @@ int main(void)
     tcase_set_timeout(all, 30);
     tcase_add_test(all, threads_of_ours_take_no_signals);
     tcase_add_test(all, a_limit_of_file_sizes_is_named);
+    tcase_add_loop_test(all, a_second_thread_breaks_the_communicator, 0, 6);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");

@@ -595,23 +595,6 @@ START_TEST(a_silent_peer_ends_in_an_error_that_names_it)
 }
 END_TEST
 
-#if MACHINE_HAS_BUSY
-START_TEST(a_second_call_at_once_breaks_the_communicator)
-{
-    struct machine *machine = machine_open();
-    uint64_t busy = 1, abort_word = 0;
-    struct gemmar_call call;
-
-    memset(&call, 0, sizeof(call));
-    call.words.busy = &busy;
-    call.watch.abort_word = &abort_word;
-    ck_assert_int_eq(machine_run(machine, &call), -EBUSY);
-    ck_assert_uint_eq(abort_word, 1);
-    machine_close(machine);
-}
-END_TEST
-#endif
-
 int main(void)
 {
     Suite *suite = suite_create("executor");
@@ -625,9 +608,6 @@ int main(void)
     tcase_add_loop_test(tests, results_round_as_the_reference_does, 0, count);
     tcase_add_test(tests, epochs_cross_2_to_the_31_and_32);
     tcase_add_test(tests, a_silent_peer_ends_in_an_error_that_names_it);
-#if MACHINE_HAS_BUSY
-    tcase_add_test(tests, a_second_call_at_once_breaks_the_communicator);
-#endif
     suite_add_tcase(suite, tests);
     srunner_set_tap(runner, "-");
     srunner_run_all(runner, CK_SILENT);
