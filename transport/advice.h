@@ -10,8 +10,7 @@
 
 /*
  * Advice behind the text of a positive errno, which begins with "; ", or "": the limit, its value
- * and the remedy. `bytes` is what the call would have locked or the file held,
- * 0: not known.
+ * and the remedy. `bytes` is what the call would have locked or the file held, 0: not known.
  * ENOMEM names RLIMIT_MEMLOCK only when the limit is near: most failures for want of memory have
  * another cause. EMFILE names RLIMIT_NOFILE, EAGAIN (of a thread) RLIMIT_NPROC, and
  * EFBIG (of a file of `bytes`) RLIMIT_FSIZE when it is below them. Returns `text`.

@@ -113,11 +113,10 @@ void softhca_fabric_unlock(const struct softhca_member *m);
 
 // 1 while the process of the slot lives (a stopped one does).
 int softhca_fabric_alive(const struct softhca_member *m, uint32_t slot);
-// Index of the node, or -ENOENT.
 // Gives a new file its memory. Without signals: one of them would undo it, again and again with a
 // timer's, and the limit of file sizes sends one that kills. 0 or a negative errno.
 int softhca_fabric_reserve(int fd, uint64_t bytes);
-
+// Index of the node, or -ENOENT.
 int softhca_fabric_find_node(const struct softhca_fabric *f, const char *name);
 // Tell every process that ports, silence or rules changed.
 void softhca_fabric_changed(struct softhca_fabric *f);
