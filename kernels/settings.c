@@ -135,6 +135,28 @@ static void from_config(struct gemmar_settings *s, const gemmarConfig_t *c)
     s->deterministic = c->deterministic != 0 ? c->deterministic : s->deterministic;
 }
 
+/* A warning is kept for the sentence, whatever becomes of the line. */
+static void note_line(void *user, enum gemmar_log_level level, const char *text)
+{
+    const struct gemmar_logger *log = user;
+
+    if (level == GEMMAR_LOG_WARN) {
+        gemmar_error_note(text);
+    }
+    gemmar_log(log, level, "%s", text);
+}
+
+static int read_knobs(struct gemmar_knobs *knobs, struct gemmar_logger *log)
+{
+    struct gemmar_logger noting = {.sink = note_line, .user = log, .level = GEMMAR_LOG_WARN};
+    int rc;
+
+    gemmar_error_note("");
+    rc = gemmar_knobs_read(knobs, &noting);
+    log->level = noting.level;
+    return rc;
+}
+
 gemmarResult_t gemmar_settings_make(struct gemmar_settings *out, const gemmarConfig_t *config,
                                     const char *node_text, struct gemmar_logger *log,
                                     struct gemmar_error *error)
@@ -151,7 +173,7 @@ gemmarResult_t gemmar_settings_make(struct gemmar_settings *out, const gemmarCon
             goto free_knobs;
         }
     }
-    if (gemmar_knobs_read(knobs, log) != 0) {
+    if (read_knobs(knobs, log) != 0) {
         result = gemmar_error_set(error, gemmarInvalidArgument, "%s", gemmar_error_noted());
         goto free_knobs;
     }

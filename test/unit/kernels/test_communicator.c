@@ -236,6 +236,27 @@ START_TEST(a_second_thread_breaks_the_communicator)
 }
 END_TEST
 
+/* Not the sentence of another error, nor none. */
+START_TEST(a_bad_knob_is_named)
+{
+    static const char *const names[] = {"GEMMAR_TILE_N", "GEMMAR_TILE_M"};
+    gemmarHostBootstrap_t bootstrap = {.size = sizeof(bootstrap), .nranks = 0};
+    gemmarComm_t comm;
+    size_t bytes;
+
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(setenv(names[i], "yyy", 1), 0);
+        ck_assert_int_eq(gemmarWorkspaceBytes(64, 64, 64, gemmarFloat32, 1, 1, NULL, &bytes),
+                         gemmarInvalidArgument);
+        ck_assert_ptr_nonnull(strstr(gemmarGetLastError(NULL), names[i]));
+        ck_assert_ptr_nonnull(strstr(gemmarGetLastError(NULL), "yyy"));
+        ck_assert_int_eq(unsetenv(names[i]), 0);
+        ck_assert_int_eq(gemmarCommCreateHost(&comm, &bootstrap, NULL), gemmarInvalidArgument);
+        ck_assert_ptr_null(strstr(gemmarGetLastError(NULL), "yyy"));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("communicator");
@@ -247,6 +268,7 @@ int main(void)
     tcase_add_test(all, threads_of_ours_take_no_signals);
     tcase_add_test(all, a_limit_of_file_sizes_is_named);
     tcase_add_loop_test(all, a_second_thread_breaks_the_communicator, 0, 6);
+    tcase_add_test(all, a_bad_knob_is_named);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
