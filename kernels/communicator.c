@@ -13,7 +13,8 @@
 #include "kernels/workspace.h"
 #include "transport/order.h"
 
-/* Lines of ours and of the transport: kept for the sentence, then to the user or standard error. */
+/* Lines of ours and of the transport: kept for the sentence, then to the user or standard error if
+ * GEMMAR_DEBUG has them. */
 static void log_line(void *user, enum gemmar_log_level level, const char *text)
 {
     static const struct gemmar_logger plain = {.level = GEMMAR_LOG_TRACE};
@@ -21,6 +22,9 @@ static void log_line(void *user, enum gemmar_log_level level, const char *text)
 
     if (level == GEMMAR_LOG_WARN) {
         gemmar_error_note(text);
+    }
+    if (level > comm->showing) {
+        return;
     }
     if (comm->user_log != NULL) {
         comm->user_log(comm->user_log_context, (int)level, text);
@@ -99,6 +103,7 @@ static gemmarResult_t allocate(const struct gemmar_backend *backend, struct gemm
     comm->place.rank = (uint32_t)bootstrap->rank;
     comm->place.ranks = (uint32_t)bootstrap->nranks;
     comm->log = (struct gemmar_logger){.sink = log_line, .user = comm, .level = GEMMAR_LOG_WARN};
+    comm->showing = GEMMAR_LOG_WARN;
     if (config != NULL && config->size >= GEMMAR_CONFIG_LEAST &&
         config->magic == GEMMAR_CONFIG_MAGIC) {
         comm->user_log = config->log;
@@ -117,6 +122,10 @@ static gemmarResult_t create(struct gemmarComm *comm, const gemmarConfig_t *conf
 
     /* A rank with a bad config goes on to the first step, where all learn of it. */
     (void)gemmar_settings_make(&comm->settings, config, comm->bootstrap.node, &comm->log, error);
+    comm->showing = comm->log.level;
+    if (comm->log.level < GEMMAR_LOG_WARN) {
+        comm->log.level = GEMMAR_LOG_WARN;
+    }
     if (error->result == gemmarSuccess) {
         comm->backend->begin(comm, error);
     }

@@ -46,7 +46,8 @@ struct gemmarComm {
     pid_t pid; /* the child of a fork has no threads of ours: it may not use the communicator */
     gemmarHostBootstrap_t bootstrap;
     struct gemmar_settings settings;
-    struct gemmar_logger log;
+    struct gemmar_logger log;      /* lets all warnings through, for the sentences */
+    enum gemmar_log_level showing; /* GEMMAR_DEBUG: lines above it reach nobody */
     void (*user_log)(void *user, int level, const char *text);
     void *user_log_context;
 

@@ -77,6 +77,9 @@ static int core_open(struct gemmar_core *core)
 {
     int rc = gemmar_knobs_read(&core->knobs, &core->log);
 
+    if (core->log.level < GEMMAR_LOG_WARN) {
+        core->log.level = GEMMAR_LOG_WARN; /* the hold's own level says who sees it */
+    }
     raise_level(core->holds, core);
     gemmar_knobs_report_others(&core->knobs, &core->log);
     if (rc == 0 && core->knobs.ib_disable) {

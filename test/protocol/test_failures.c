@@ -224,11 +224,15 @@ static void check_refused(const struct report *reports, int ranks, gemmarResult_
     }
 }
 
+/* The cause is in the sentence also where no line is shown. */
 START_TEST(no_device_on_one_rank)
 {
     static const char *const variable[] = {"NCCL_IB_HCA", "=nothing"};
+    static const char *const levels[] = {"warn", "none"};
 
-    check_refused(ranks_simple(2, 2, create_and_note, variable), 4, gemmarSystemError, "device");
+    ck_assert_int_eq(setenv("GEMMAR_DEBUG", levels[_i], 1), 0);
+    check_refused(ranks_simple(2, 2, create_and_note, variable), 4, gemmarSystemError,
+                  "NCCL_IB_HCA");
 }
 END_TEST
 
@@ -491,7 +495,7 @@ int main(void)
     tcase_add_test(all, port_that_stays_down);
     tcase_add_test(all, failed_completion);
     tcase_add_test(all, refused_post);
-    tcase_add_test(all, no_device_on_one_rank);
+    tcase_add_loop_test(all, no_device_on_one_rank, 0, 2);
     tcase_add_test(all, bad_knob_on_one_rank);
     tcase_add_test(all, settings_that_differ);
     tcase_add_test(all, no_transport_on_one_rank);
