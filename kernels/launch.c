@@ -9,6 +9,7 @@
 #include "kernels/arguments.h"
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
+#include "kernels/dtype.h"
 #include "kernels/workspace.h"
 
 /* What all ranks must pass alike; compared when the communicator checks its calls. */
@@ -38,6 +39,13 @@ static const char *difference(const struct call_facts *a, const struct call_fact
                                              : NULL;
 }
 
+static const char *type_name(uint32_t dtype)
+{
+    return dtype == GEMMAR_DTYPE_FP32   ? "float32"
+           : dtype == GEMMAR_DTYPE_BF16 ? "bfloat16"
+                                        : "float16";
+}
+
 /* Collective: all ranks refuse a call that one of them refuses, or that differs. */
 static gemmarResult_t compare_calls(struct gemmarComm *comm, const gemmarFusedArgs_t *args,
                                     const struct gemmar_operands *o, struct gemmar_error *error)
@@ -59,11 +67,11 @@ static gemmarResult_t compare_calls(struct gemmarComm *comm, const gemmarFusedAr
         if (what != NULL) {
             result = gemmar_error_set(
                 error, gemmarInvalidUsage,
-                "rank %u calls with another %s than rank 0: M %lld N %lld K %lld datatype %d and "
-                "M %lld N %lld K %lld datatype %d",
+                "rank %u calls with another %s than rank 0: M %lld N %lld K %lld %s and "
+                "M %lld N %lld K %lld %s",
                 r, what, (long long)all[r].m, (long long)all[r].n, (long long)all[r].k,
-                (int)all[r].dtype, (long long)all[0].m, (long long)all[0].n, (long long)all[0].k,
-                (int)all[0].dtype);
+                type_name(all[r].dtype), (long long)all[0].m, (long long)all[0].n,
+                (long long)all[0].k, type_name(all[0].dtype));
         }
     }
     free(all);

@@ -257,6 +257,41 @@ START_TEST(a_bad_knob_is_named)
 }
 END_TEST
 
+static void *call_with_another_type(void *argument)
+{
+    struct rank *rank = argument;
+
+    rank->result = create(rank);
+    if (rank->result == gemmarSuccess) {
+        rank->result = call(rank->comm, EDGE, rank->index == 0 ? gemmarBfloat16 : gemmarFloat32);
+        (void)snprintf(rank->text, sizeof(rank->text), "%s", gemmarGetLastError(rank->comm));
+        (void)gemmarCommDestroy(rank->comm);
+    }
+    return NULL;
+}
+
+START_TEST(types_that_differ_are_named)
+{
+    struct rank ranks[RANKS];
+    pthread_t threads[RANKS];
+
+    ck_assert_int_eq(pthread_barrier_init(&meeting.barrier, NULL, RANKS), 0);
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct rank){.index = r, .ranks = RANKS, .config = GEMMAR_CONFIG_INITIALIZER};
+        ranks[r].config.check = 1;
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, call_with_another_type, &ranks[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        (void)pthread_join(threads[r], NULL);
+        ck_assert_int_eq(ranks[r].result, gemmarInvalidUsage);
+        ck_assert_str_eq(ranks[r].text,
+                         "rank 1 calls with another datatype than rank 0: M 64 N 64 K 64 float32 "
+                         "and M 64 N 64 K 64 bfloat16");
+    }
+    (void)pthread_barrier_destroy(&meeting.barrier);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("communicator");
@@ -269,6 +304,7 @@ int main(void)
     tcase_add_test(all, a_limit_of_file_sizes_is_named);
     tcase_add_loop_test(all, a_second_thread_breaks_the_communicator, 0, 6);
     tcase_add_test(all, a_bad_knob_is_named);
+    tcase_add_test(all, types_that_differ_are_named);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
