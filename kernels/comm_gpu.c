@@ -442,6 +442,9 @@ gemmarResult_t gemmarCommCreate(gemmarComm_t *comm, ncclComm_t nccl, const gemma
     gemmarResult_t result;
 
     gemmar_error_clear(error);
+    if (comm != NULL) {
+        *comm = NULL;
+    }
     if (comm == NULL || nccl == NULL) {
         return gemmar_error_set(error, gemmarInvalidArgument, "%s is NULL",
                                 comm == NULL ? "comm" : "nccl");

@@ -194,6 +194,7 @@ gemmarResult_t gemmarCommCreateHost(gemmarComm_t *out_comm, const gemmarHostBoot
     if (out_comm == NULL) {
         return gemmar_error_set(error, gemmarInvalidArgument, "comm is NULL");
     }
+    *out_comm = NULL;
     result = check_bootstrap(bootstrap, error);
     if (result == gemmarSuccess) {
         result = gemmar_comm_create(&gemmar_backend_cpu, NULL, bootstrap, config, out_comm, error);

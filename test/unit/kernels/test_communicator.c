@@ -257,6 +257,25 @@ START_TEST(a_bad_knob_is_named)
 }
 END_TEST
 
+/* What a failed creation leaves can be destroyed. */
+START_TEST(a_failed_creation_gives_null)
+{
+    struct rank rank = alone();
+    gemmarComm_t none = (gemmarComm_t)&rank;
+
+    ck_assert_int_eq(gemmarCommCreateHost(&none, NULL, NULL), gemmarInvalidArgument);
+    ck_assert_ptr_null(none);
+    none = (gemmarComm_t)&rank;
+    ck_assert_int_ne(gemmarCommCreate(&none, NULL, NULL), gemmarSuccess);
+    ck_assert_ptr_null(none);
+    rank.comm = (gemmarComm_t)&rank;
+    rank.config.algo = (gemmarAlgo_t)99;
+    ck_assert_int_eq(create(&rank), gemmarInvalidArgument);
+    ck_assert_ptr_null(rank.comm);
+    ck_assert_int_eq(gemmarCommDestroy(rank.comm), gemmarSuccess);
+}
+END_TEST
+
 static void *call_with_another_type(void *argument)
 {
     struct rank *rank = argument;
@@ -304,6 +323,7 @@ int main(void)
     tcase_add_test(all, a_limit_of_file_sizes_is_named);
     tcase_add_loop_test(all, a_second_thread_breaks_the_communicator, 0, 6);
     tcase_add_test(all, a_bad_knob_is_named);
+    tcase_add_test(all, a_failed_creation_gives_null);
     tcase_add_test(all, types_that_differ_are_named);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
