@@ -160,8 +160,8 @@ GEMMAR_API const char *gemmarGetLastError(gemmarComm_t comm);
 
 /* Create a communicator whose calls run on the CPU, over shared memory inside a node and over RDMA
  * verbs between nodes. Collective over bootstrap->nranks ranks; every node must hold the same
- * number of ranks. `config` may be NULL. Errors: InvalidArgument, InvalidUsage (ranks disagree),
- * SystemError (no verbs device, no memory), RemoteError. */
+ * number of ranks. `config` may be NULL. *comm is NULL after an error. Errors: InvalidArgument,
+ * InvalidUsage (ranks disagree), SystemError (no verbs device, no memory), RemoteError. */
 GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
                                                const gemmarHostBootstrap_t *bootstrap,
                                                const gemmarConfig_t *config);
@@ -178,7 +178,7 @@ GEMMAR_API gemmarResult_t gemmarCommCreateHost(gemmarComm_t *comm,
  * it, as with NCCL's calls: that can wait for the GPUs of all of them, for ever.
  *
  * `nccl` is a blocking communicator, as ncclCommInitRank() makes it: with NCCL 2.28.9 the first
- * all-gather on a non-blocking one failed, and this function with it.
+ * all-gather on a non-blocking one failed, and this function with it. *comm is NULL after an error.
  *
  * Needs a GPU of compute capability 9.0, and in the process NCCL 2.28 or newer with its symmetric
  * memory on (NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0). No multicast object is made by this
@@ -227,9 +227,11 @@ GEMMAR_API gemmarResult_t gemmarCommRegister(gemmarComm_t comm, void *buff, size
 GEMMAR_API gemmarResult_t gemmarCommDeregister(gemmarComm_t comm, void *handle);
 
 /* Finish all calls and sends (bounded by the timeout) and release everything. Collective when the
- * communicator is healthy; never waits for a peer when it is broken. NULL is legal. A process must
- * destroy its communicators before it exits: a finished call does not mean finished sends. Graphs
- * that hold calls have ended and are not launched again. The handle is gone whatever the result.
+ * communicator is healthy; never waits for a peer when it is broken. A broken rank does not take
+ * part: a healthy one that cannot see this, on another node, waits in the bootstrap's allGather
+ * until that gives up or the broken rank's process ends. NULL is legal. A process must destroy its
+ * communicators before it exits: a finished call does not mean finished sends. Graphs that hold
+ * calls have ended and are not launched again. The handle is gone whatever the result.
  * Errors, in gemmarGetLastError(NULL): RemoteError (sends or calls did not finish, on any rank),
  * SystemError (the all-gather failed), InvalidUsage (the child of a fork calls: nothing is
  * touched). */
