@@ -360,6 +360,28 @@ START_TEST(devices_report_the_speeds_they_were_given)
 }
 END_TEST
 
+// ulimit -f: an error, where the limit's signal would kill; then all goes on.
+START_TEST(limit_of_file_sizes)
+{
+    struct rlimit old, low;
+    int n = 0;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = (struct rlimit){.rlim_cur = 4096, .rlim_max = old.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    struct ibv_device **list = ibv_get_device_list(&n);
+    struct ibv_context *ctx = n > 0 ? ibv_open_device(list[0]) : NULL;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_assert_ptr_null(ctx);
+    if (list) {
+        ibv_free_device_list(list);
+    }
+    open_loop(NULL);
+    ck_assert_int_eq(harness_post_send(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0), 0);
+    (void)harness_expect(&a, IBV_WC_SUCCESS, 1);
+    close_loop();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("softhca-limits");
@@ -379,6 +401,7 @@ int main(void)
     tcase_add_test(t, completion_events_come_once_for_each_request);
     tcase_add_test(t, objects_are_counted_until_destroyed);
     tcase_add_test(t, devices_report_the_speeds_they_were_given);
+    tcase_add_test(t, limit_of_file_sizes);
     suite_add_tcase(suite, t);
     return harness_main(suite);
 }
