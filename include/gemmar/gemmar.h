@@ -228,10 +228,10 @@ GEMMAR_API gemmarResult_t gemmarCommDeregister(gemmarComm_t comm, void *handle);
 
 /* Finish all calls and sends (bounded by the timeout) and release everything. Collective when the
  * communicator is healthy; never waits for a peer when it is broken. A broken rank does not take
- * part: a healthy one that cannot see this, on another node, waits in the bootstrap's allGather
- * until that gives up or the broken rank's process ends. NULL is legal. A process must destroy its
- * communicators before it exits: a finished call does not mean finished sends. Graphs that hold
- * calls have ended and are not launched again. The handle is gone whatever the result.
+ * part: a healthy one on another node, or that came before the rank broke, waits in the bootstrap's
+ * allGather until that gives up. NULL is legal. A process must destroy its communicators before it
+ * exits: a finished call does not mean finished sends. Graphs that hold calls have ended and are
+ * not launched again. The handle is gone whatever the result.
  * Errors, in gemmarGetLastError(NULL): RemoteError (sends or calls did not finish, on any rank),
  * SystemError (the all-gather failed), InvalidUsage (the child of a fork calls: nothing is
  * touched). */
